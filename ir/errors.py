@@ -27,3 +27,7 @@ class TopologyError(BaechiError):
 
 class PassError(BaechiError):
     """A pass failed; the message names the pass and the op."""
+
+
+class PipelineError(BaechiError):
+    """The text of a pipeline is wrong: its syntax, a pass's name, or an option."""
