@@ -1,27 +1,79 @@
-# The commands of this project. `make test` and `make demo` each set up all that they need.
-PYTHON ?= python3.11
+# The commands of this project. Each sets up all that it needs, in .venv, on a fresh machine.
+#
+#   make demo         the main job: train a transformer that no single device can hold
+#   make test         format, lint, types, import rules, tests
+#   make test-newest  the tests on the newest Python and JAX that are supported
+#   make slow         the tests that take long, too
+#   make bench        every benchmark; each ends with one line of JSON
+#   make lint         the checks without the tests
+#   make format       rewrite the code in the project's format
+#   make clean        remove environments, builds and outputs
+#
+# PYTHON=/path/to/python uses that interpreter (3.11 or newer).
+SHELL  := /bin/bash
 VENV   ?= .venv
+NEWEST ?= .venv-newest
 BIN    := $(VENV)/bin
+say     = @printf '\n==> %s\n' $(1)
 
-.PHONY: setup test lint demo test-newest slow clean
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test lint format slow bench test-newest clean
+
+help:
+	@sed -n 's/^# \{0,1\}//p' Makefile | head -13
+
 setup: $(VENV)/.installed
 
 $(VENV)/.installed: pyproject.toml
-	$(PYTHON) -m venv $(VENV)
+	$(call say,'setting up $(VENV) (a few minutes the first time)')
+	@python="$${PYTHON:-$$(.ci/find-python 3.11)}" && [ -n "$$python" ] && "$$python" --version \
+	  && "$$python" -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
-	touch $@
+	@touch $@
 
-lint: setup
-	$(BIN)/ruff format --check .
-	$(BIN)/ruff check .
-	$(BIN)/mypy
-	$(BIN)/lint-imports
+demo: setup
+	$(BIN)/python examples/demo.py --output demo-output
 
 test: lint
+	$(call say,'tests')
 	$(BIN)/python -m pytest
 
+lint: setup
+	$(call say,'format')
+	$(BIN)/ruff format --check .
+	$(call say,'lint')
+	$(BIN)/ruff check .
+	$(call say,'types')
+	$(BIN)/mypy
+	$(call say,'import rules')
+	$(BIN)/lint-imports
+
+format: setup
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
 slow: setup
+	$(call say,'tests, the slow ones included')
 	$(BIN)/python -m pytest --slow
 
+bench: setup
+	@for script in benchmarks/*.py; do \
+	  grep -q '__main__' "$$script" || continue; \
+	  printf '\n==> %s\n' "$$script"; $(BIN)/python "$$script" || exit 1; \
+	done
+
+$(NEWEST)/.installed: pyproject.toml
+	$(call say,'setting up $(NEWEST): Python 3.13 and jax 0.12')
+	@python="$${PYTHON:-$$(.ci/find-python 3.13 exactly)}" && [ -n "$$python" ] \
+	  && "$$python" --version && "$$python" -m venv $(NEWEST)
+	$(NEWEST)/bin/python -m pip install --quiet --disable-pip-version-check \
+	  --editable '.[test]' 'jax>=0.12,<0.13' 'jaxlib>=0.12,<0.13'
+	@touch $@
+
+test-newest: $(NEWEST)/.installed
+	$(call say,'tests on the newest Python and JAX')
+	@$(NEWEST)/bin/python -c 'import sys, jax; print("Python", sys.version.split()[0], "jax", jax.__version__)'
+	$(NEWEST)/bin/python -m pytest
+
 clean:
-	rm -rf $(VENV) .venv-newest build dist *.egg-info demo-output
+	rm -rf $(VENV) $(NEWEST) build dist *.egg-info demo-output
