@@ -1,0 +1,97 @@
+"""baechi_jax: a placement compiler for JAX.
+
+``@baechi.place`` over a training step (or any function that ``jax.jit`` takes) traces it, places it
+over unequal devices under their memory limits, and runs it.
+
+Exports are imported when they are first used (PEP 562), so that ``import baechi_jax.ir`` and
+``baechi-opt`` do not import jax.
+"""
+
+from __future__ import annotations
+
+import sys
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+__version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from baechi_jax.ir.errors import (
+        BaechiError,
+        IRError,
+        ParseError,
+        PassError,
+        PipelineError,
+        TopologyError,
+        VerificationError,
+    )
+    from baechi_jax.ir.topology import Device, Link, Topology
+    from baechi_jax.local import local_topology
+    from baechi_jax.place import on, place, place_init
+    from baechi_jax.plan import Plan
+
+#: Where each export lives.
+_EXPORTS = {
+    "BaechiError": "baechi_jax.ir.errors",
+    "Device": "baechi_jax.ir.topology",
+    "IRError": "baechi_jax.ir.errors",
+    "Link": "baechi_jax.ir.topology",
+    "ParseError": "baechi_jax.ir.errors",
+    "PassError": "baechi_jax.ir.errors",
+    "PipelineError": "baechi_jax.ir.errors",
+    "Plan": "baechi_jax.plan",
+    "Topology": "baechi_jax.ir.topology",
+    "TopologyError": "baechi_jax.ir.errors",
+    "VerificationError": "baechi_jax.ir.errors",
+    "local_topology": "baechi_jax.local",
+    "on": "baechi_jax.place",
+    "place": "baechi_jax.place",
+    "place_init": "baechi_jax.place",
+}
+
+__all__ = [
+    "BaechiError",
+    "Device",
+    "IRError",
+    "Link",
+    "ParseError",
+    "PassError",
+    "PipelineError",
+    "Plan",
+    "Topology",
+    "TopologyError",
+    "VerificationError",
+    "__version__",
+    "local_topology",
+    "on",
+    "place",
+    "place_init",
+]
+
+
+def __getattr__(name: str) -> object:
+    module = _EXPORTS.get(name)
+    if module is None:
+        raise AttributeError(f"module 'baechi_jax' has no attribute '{name}'")
+    import importlib
+
+    value = getattr(importlib.import_module(module), name)
+    # Found once; from now on an ordinary attribute.
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
+
+class _Package(ModuleType):
+    def __setattr__(self, name: str, value: object) -> None:
+        # The import system binds the submodule baechi_jax.place here whenever anything imports it;
+        # baechi_jax.place must go on being the function.
+        if isinstance(value, ModuleType) and _EXPORTS.get(name) == value.__name__:
+            value = getattr(value, name)
+        super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Package

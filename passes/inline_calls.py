@@ -1,0 +1,159 @@
+"""``inline-calls``: the bodies of calls take the place of the calls.
+
+JAX traces ``jax.jit`` inside ``jax.jit``, functions with custom derivatives and closed calls as ops
+with a region. What they compute does not depend on the border, and a placer wants to see the ops.
+Custom derivatives have done their work when ``grad`` was traced, so their rules can go.
+
+``jax.checkpoint`` (remat) is inlined too. Where JAX itself lowers it with an optimization barrier
+(it was differentiated, and ``prevent_cse`` is set; ``jax/_src/ad_checkpoint.py``,
+``_remat_lowering``) its operands go through ``jax.optimization_barrier``: otherwise XLA would find
+the recomputation equal to the forward pass, merge the two, and keep the values that remat drops.
+With one ``prevent_cse`` per operand, only those operands go through it.
+
+The name stack of an inlined op is prefixed with the call's, as JAX does when it lowers. Ops are
+moved, not copied. Loops and branches stay ops; the calls in their regions are inlined.
+
+Assumes one region of one block per call, closed by ``baechi.yield``, whose arguments stand for the
+operands one to one (tokens of effects included).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from baechi_jax.ir.core import Block, Module, Operation, Value
+from baechi_jax.ir.errors import IRError
+from baechi_jax.ir.location import Location
+from baechi_jax.ir.types import TokenType
+from baechi_jax.passes.registry import Pass, register_pass
+
+#: Ops that are their body.
+CALLS = frozenset(
+    {
+        "jax.jit",
+        "jax.custom_jvp_call",
+        "jax.custom_vjp_call",
+        "jax.closed_call",
+        "jax.core_call",
+        "jax.remat",
+    }
+)
+
+
+@register_pass
+@dataclass(frozen=True)
+class InlineCalls(Pass):
+    """Inlines calls at any nesting; a differentiated remat leaves its barrier."""
+
+    name = "inline-calls"
+    summary = "Inline jit, custom derivatives, closed calls and remat (which keeps its barrier)"
+
+    def run(self, module: Module) -> None:
+        """Leaves no op of ``CALLS``; raises IRError for a call whose body does not fit it."""
+        inliner = _Inliner()
+        for function in module.functions:
+            inliner.inline_regions(function)
+
+
+class _Inliner:
+    def __init__(self) -> None:
+        # Many ops share a location and a prefix: the ops of a jitted helper called in a loop.
+        self._prefixed: dict[tuple[str, Location], Location] = {}
+
+    def inline_regions(self, op: Operation) -> None:
+        """Inline the calls in every region of ``op``."""
+        for region in op.regions:
+            for block in region.blocks:
+                if any(inner.regions for inner in block.ops):
+                    flat: list[Operation] = []
+                    self._flatten(block.ops, "", flat)
+                    block.set_ops(flat)
+
+    def _flatten(self, ops: list[Operation], prefix: str, into: list[Operation]) -> None:
+        """Append ``ops`` to ``into`` with calls opened; ``prefix`` is the name stack around."""
+        for op in ops:
+            if prefix:
+                op.location = self._prefix(prefix, op.location)
+            if op.name in CALLS:
+                self._open(op, into)
+                continue
+            if op.regions:
+                self.inline_regions(op)
+            into.append(op)
+
+    def _open(self, call: Operation, into: list[Operation]) -> None:
+        body = _checked_body(call)
+        operands = _behind_barrier(call, into) if call.name == "jax.remat" else call.operands
+        for argument, operand in zip(body.arguments, operands):
+            argument.replace_all_uses_with(operand)
+        terminator = body.terminator
+        # The ops of the body belong to the enclosing block once its caller sets its ops.
+        self._flatten(body.ops[:-1], call.location.name, into)
+        for result, value in zip(call.results, terminator.operands):
+            result.replace_all_uses_with(value)
+        body.set_ops([terminator])
+        call.drop_operands()
+
+    def _prefix(self, prefix: str, location: Location) -> Location:
+        key = (prefix, location)
+        prefixed = self._prefixed.get(key)
+        if prefixed is None:
+            name = f"{prefix}/{location.name}" if location.name else prefix
+            prefixed = self._prefixed[key] = replace(location, name=name)
+        return prefixed
+
+
+def _behind_barrier(remat: Operation, into: list[Operation]) -> list[Value]:
+    """The operands that the body of ``remat`` reads; appends the barrier where JAX has one."""
+    operands = list(remat.operands)
+    behind = _prevent_cse(remat)
+    if remat.attributes.get("differentiated") is not True or not any(behind):
+        return operands
+    chosen = [index for index, through in enumerate(behind) if through]
+    barrier = Operation(
+        "jax.optimization_barrier",
+        [operands[index] for index in chosen],
+        [operands[index].type for index in chosen],
+        location=remat.location,
+    )
+    into.append(barrier)
+    for index, result in zip(chosen, barrier.results):
+        operands[index] = result
+    return operands
+
+
+def _prevent_cse(remat: Operation) -> list[bool]:
+    """For each operand, whether it goes through the barrier; tokens carry no data and never do."""
+    operands = remat.operands
+    flag = remat.attributes.get("prevent_cse")
+    tokens = [isinstance(operand.type, TokenType) for operand in operands]
+    if isinstance(flag, bool):
+        return [flag and not token for token in tokens]
+    if isinstance(flag, tuple) and len(flag) == tokens.count(False):
+        return [entry is True for entry in flag] + [False] * tokens.count(True)
+    raise IRError(
+        f"{remat.location}: 'jax.remat' needs 'prevent_cse', a bool or one for each of its "
+        f"{tokens.count(False)} operands; found {flag!r}"
+    )
+
+
+def _checked_body(call: Operation) -> Block:
+    if len(call.regions) != 1 or len(call.regions[0].blocks) != 1:
+        raise IRError(
+            f"{call.location}: '{call.name}' must have one region of one block, "
+            f"found {len(call.regions)} regions"
+        )
+    body = call.body
+    if not body.ops or body.terminator.name != "baechi.yield":
+        raise IRError(f"{call.location}: the body of '{call.name}' must end in 'baechi.yield'")
+    given, taken = len(call.operands), len(body.arguments)
+    if given != taken:
+        raise IRError(
+            f"{call.location}: '{call.name}' has {given} operands, but its body takes {taken}"
+        )
+    wanted, yielded = len(call.results), len(body.terminator.operands)
+    if wanted != yielded:
+        raise IRError(
+            f"{call.location}: '{call.name}' has {wanted} results, but its body yields {yielded}"
+        )
+    return body
