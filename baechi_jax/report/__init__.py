@@ -1,0 +1,1 @@
+"""Showing plans: an HTML page, a Perfetto trace, tables for the terminal."""

@@ -1,0 +1,130 @@
+"""What a report shows of a plan, as plain data: read from the planned module and its timeline.
+
+Every writer (HTML, Perfetto, tables) reads this and nothing else. Seconds count from the start of
+the step; bytes are the plan's prediction.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceView:
+    """One device: what it does in a step and what it holds."""
+
+    index: int
+    name: str
+    kind: str
+    tasks: int
+    busy_seconds: float
+    flops: float
+    peak_bytes: int
+    run_ahead_bytes: int
+    resident_bytes: int
+    limit_bytes: int
+    sent_bytes: int
+    received_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class TaskView:
+    """One task's run."""
+
+    name: str
+    device: int
+    start_seconds: float
+    end_seconds: float
+    layer: str
+    phase: str
+    flops: float
+    ops: int
+    output_bytes: int
+    temporary_bytes: int
+    source: str
+
+    @property
+    def seconds(self) -> float:
+        """How long it runs."""
+        return self.end_seconds - self.start_seconds
+
+
+@dataclass(frozen=True, slots=True)
+class TransferView:
+    """One copy of one value from device to device."""
+
+    channel: int
+    source: int
+    target: int
+    start_seconds: float
+    end_seconds: float
+    nbytes: int
+    value: str
+
+    @property
+    def seconds(self) -> float:
+        """How long the link is busy with it."""
+        return self.end_seconds - self.start_seconds
+
+
+@dataclass(frozen=True, slots=True)
+class ValueView:
+    """A value between tasks, or an argument."""
+
+    name: str
+    type: str
+    nbytes: int
+    device: int
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class LayerNode:
+    """The tasks of one layer in one phase on one device."""
+
+    layer: str
+    phase: str
+    device: int
+    tasks: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class LayerEdge:
+    """Bytes that flow between two nodes, by index."""
+
+    source: int
+    target: int
+    nbytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class PlanView:
+    """A whole plan. ``memory[d]`` is ``((seconds, bytes), ...)``: from then on, that much."""
+
+    title: str
+    devices: tuple[DeviceView, ...]
+    tasks: tuple[TaskView, ...]
+    transfers: tuple[TransferView, ...]
+    memory: tuple[tuple[tuple[float, int], ...], ...]
+    values: tuple[ValueView, ...]
+    nodes: tuple[LayerNode, ...]
+    edges: tuple[LayerEdge, ...]
+    step_seconds: float
+    lower_bound_seconds: float
+    placement: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def layers(self) -> tuple[str, ...]:
+        """The layers in order of their first node."""
+        return tuple(dict.fromkeys(node.layer for node in self.nodes))
+
+    @property
+    def phases(self) -> tuple[str, ...]:
+        """The phases in order of their first node."""
+        return tuple(dict.fromkeys(node.phase for node in self.nodes))
+
+    @property
+    def transfer_bytes(self) -> int:
+        """Bytes moved between devices in one step."""
+        return sum(transfer.nbytes for transfer in self.transfers)
