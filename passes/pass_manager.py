@@ -125,7 +125,9 @@ class PassManager:
             self._leave_reproducer(each, before, error)
             raise
         except Exception as error:
-            failure = PassError(f"pass '{each.name}' failed: {type(error).__name__}: {error}")
+            failure = PassError(
+                f"pass '{each.name}' failed: {type(error).__name__}: {error} ({_raised_at(error)})"
+            )
             self._leave_reproducer(each, before, failure)
             raise failure from error
         self.timings.append(PassTiming(each.name, ran - start, time.perf_counter() - ran))
@@ -203,3 +205,12 @@ class PassManager:
                 timing.seconds,
                 timing.verify_seconds,
             )
+
+
+def _raised_at(error: BaseException) -> str:
+    """``fuse_tasks.py:33``, the line that raised ``error``: the command line shows no traceback."""
+    trace = error.__traceback__
+    assert trace is not None
+    while trace.tb_next is not None:
+        trace = trace.tb_next
+    return f"{Path(trace.tb_frame.f_code.co_filename).name}:{trace.tb_lineno}"

@@ -91,10 +91,9 @@ def test_space_and_lines_do_not_matter() -> None:
 
 
 def test_prints_only_what_differs_from_the_default() -> None:
-    passes = (Sample(), Sample(flag=True, only=(), source='say "x\\y"\n'), Needy(0))
-    assert print_pipeline(passes) == (
-        'test-sample,test-sample{flag=true source="say \\"x\\\\y\\"\\n" only=[]},test-needy{count=0}'
-    )
+    assert print_pipeline((Sample(), Needy(0))) == "test-sample,test-needy{count=0}"
+    odd = Sample(flag=True, only=(), source='say "x\\y"\n')
+    assert print_pipeline([odd]) == ('test-sample{flag=true source="say \\"x\\\\y\\"\\n" only=[]}')
 
 
 @given(
@@ -139,8 +138,12 @@ def test_a_value_that_is_not_a_number_is_read() -> None:
         ),
         (
             "test-sample{max-task=3}",
-            "pass 'test-sample' has no option 'max-task'; did you mean 'max-tasks'?; its options: "
-            "flag (bool, default false), max-tasks (int, default 200)",
+            "pass 'test-sample' has no option 'max-task'; did you mean 'max-tasks'?; its options: ",
+            13,
+        ),
+        (
+            "test-sample{x=3}",
+            "has no option 'x'; its options: flag (bool, default false), max-tasks (int, default",
             13,
         ),
         ("test-needy{count=1 x=2}", "has no option 'x'; its options: count (int)", 20),
@@ -264,7 +267,7 @@ def test_a_name_must_be_kebab_case() -> None:
     class Misnamed(Sample):
         name = "Not_Kebab"
 
-    with pytest.raises(PassError, match="pass name 'Not_Kebab' of .* is not kebab-case"):
+    with pytest.raises(PassError, match=r"pass name 'Not_Kebab' of .* is not kebab-case"):
         register_pass(Misnamed)
 
 
