@@ -1,0 +1,315 @@
+"""The walk of ``plan-memory`` over the operations in issue order.
+
+Host and devices run apart: when the host issues an operation its results are allocated at once,
+whether or not the device has come to it. What has ended is known only from a value that the host
+has waited for: then its producer has ended, and everything that the producer depends on by data.
+Nothing else is proof, not even an earlier place in the order of the same device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from baechi_jax.ir.core import Operation, OpResult, Value
+from baechi_jax.ir.cost import DeviceMemory
+from baechi_jax.ir.errors import PassError
+from baechi_jax.ir.topology import Topology
+from baechi_jax.ir.types import OnType, TensorType, Type, unplaced
+from baechi_jax.passes.insert_transfers import RECV, SEND
+from baechi_jax.passes.memory_account import NEVER, Account, Buffer
+from baechi_jax.passes.plan_errors import MemoryLimitError
+from baechi_jax.passes.tasks import TASK
+
+WAIT = "baechi.wait"
+
+
+class MemoryWalk:
+    """Donations, waits and peaks of one account. ``run`` decides, ``write`` writes into the IR."""
+
+    def __init__(
+        self, account: Account, topology: Topology, *, wait_to_donate: bool = False
+    ) -> None:
+        self.account = account
+        self.topology = topology
+        self.wait_to_donate = wait_to_donate
+        count = topology.size
+        self.limits = [device.usable_bytes for device in topology.devices]
+        self.peak_bytes = list(account.resident_bytes)
+        self.peak_at = [-1] * count
+        self.run_ahead_bytes = list(account.resident_bytes)
+        self.donated: list[list[Buffer]] = [[] for _ in account.ops]
+        #: Values to wait for before each operation.
+        self.waits: list[list[Value]] = [[] for _ in account.ops]
+        self._hoisted: dict[Operation, int] = {}
+        self._position = {op: index for index, op in enumerate(account.ops)}
+        self._live = list(account.resident_bytes)
+        self._ahead = list(account.resident_bytes)
+        self._proven = [False] * len(account.ops)
+        #: Per device: issued operations that are not proven to have ended and hold memory there.
+        self._pending: list[dict[int, int]] = [{} for _ in range(count)]
+        self._end = [_seconds(op, "baechi.end_seconds") for op in account.ops]
+
+    # Walking --------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        """Walk once; fills the public lists."""
+        account = self.account
+        for index, op in enumerate(account.ops):
+            device = account.device[index]
+            if op.name == TASK:
+                self._choose_donations(index)
+            taken = sum(buffer.nbytes for buffer in self.donated[index])
+            allocated = sum(buffer.nbytes for buffer in account.allocates[index]) - taken
+            if device >= 0:
+                now = self._live[device] + allocated + account.temporary_bytes[index]
+                if now > self.peak_bytes[device]:
+                    self.peak_bytes[device], self.peak_at[device] = now, index
+                self._live[device] += allocated
+                self._issue(index, device, allocated)
+            donated = set(map(id, self.donated[index]))
+            for buffer in account.frees[index]:
+                if id(buffer) in donated:
+                    continue
+                self._live[buffer.device] -= buffer.nbytes
+                pending = self._pending[buffer.device]
+                pending[index] = pending.get(index, 0) + buffer.nbytes
+
+    def _choose_donations(self, index: int) -> None:
+        op = self.account.ops[index]
+        wanted: dict[tuple[object, ...], int] = {}
+        for result in op.results:
+            key = _layout_key(result.type)
+            if key is not None:
+                wanted[key] = wanted.get(key, 0) + 1
+        for buffer in self.account.frees[index]:
+            key = _layout_key(buffer.value.type)
+            if key is None or not wanted.get(key) or not buffer.nbytes:
+                continue
+            if not self._copies_ended(buffer, index):
+                continue
+            wanted[key] -= 1
+            self.donated[index].append(buffer)
+
+    def _copies_ended(self, buffer: Buffer, index: int) -> bool:
+        """Whether every send of ``buffer`` is proven to have ended, after a wait if allowed."""
+        copies = [
+            reader
+            for reader in buffer.readers
+            if self.account.ops[reader].name == SEND and not self._proven[reader]
+        ]
+        if not copies:
+            return True
+        if not self.wait_to_donate:
+            return False
+        witnesses = [self._witness(copy, index) for copy in copies]
+        found = [witness for witness in witnesses if witness is not None]
+        if len(found) < len(witnesses):
+            return False
+        self._wait(index, found)
+        return True
+
+    def _issue(self, index: int, device: int, allocated: int) -> None:
+        """Allocate when issued; wait before, where the limit asks for it."""
+        pending = self._pending[device]
+        limit = self.limits[device]
+        own = self.account.temporary_bytes[index]
+        if self._ahead_of(device, own) + allocated > limit:
+            self._make_room(index, device, allocated, own)
+        self._ahead[device] += allocated
+        if own:
+            pending.setdefault(index, 0)
+        self.run_ahead_bytes[device] = max(
+            self.run_ahead_bytes[device], self._ahead_of(device, own)
+        )
+
+    def _ahead_of(self, device: int, own: int) -> int:
+        """Bytes that may live on ``device`` now, with the largest temporaries that may still run."""
+        temporary = self.account.temporary_bytes
+        at = self.account.device
+        most = max((temporary[op] for op in self._pending[device] if at[op] == device), default=0)
+        return self._ahead[device] + max(most, own)
+
+    def _make_room(self, index: int, device: int, allocated: int, own: int) -> None:
+        """Wait for pending operations, those that end first first, until the limit holds."""
+        chosen: list[Value] = []
+        for op in sorted(self._pending[device], key=lambda op: (self._end[op], op)):
+            if self._proven[op]:
+                continue
+            witness = self._witness(op, index)
+            if witness is None:
+                continue
+            chosen.append(witness)
+            self._prove(witness)
+            if self._ahead_of(device, own) + allocated <= self.limits[device]:
+                break
+        self._add_wait(index, chosen)
+
+    def _wait(self, index: int, values: Iterable[Value]) -> None:
+        values = list(values)
+        for value in values:
+            self._prove(value)
+        self._add_wait(index, values)
+
+    def _add_wait(self, index: int, values: Iterable[Value]) -> None:
+        for value in values:
+            if value not in self.waits[index]:
+                self.waits[index].append(value)
+            owner = value.defining_op
+            if owner is not None and owner.name == RECV and self._position[owner] > index:
+                self._hoisted.setdefault(owner, index)
+
+    def _prove(self, value: Value) -> None:
+        """``value`` is computed: so is all that it depends on."""
+        stack = [value]
+        while stack:
+            owner = stack.pop().defining_op
+            if owner is None:
+                continue
+            op = self._position[owner]
+            if self._proven[op]:
+                continue
+            self._proven[op] = True
+            for device, pending in enumerate(self._pending):
+                if op in pending:
+                    self._ahead[device] -= pending.pop(op)
+            stack.extend(owner.operands)
+
+    def _witness(self, op: int, index: int) -> Value | None:
+        """A value alive before operation ``index`` that proves the end of ``op``.
+
+        Its own result, if one is alive; else the value that depends on it and ends first.
+        """
+        best: tuple[float, int] | None = None
+        found: Value | None = None
+        seen = {op}
+        stack = [op]
+        while stack:
+            node = stack.pop()
+            for result in self.account.ops[node].results:
+                buffer = self.account.of.get(result)
+                if buffer is not None and buffer.dies >= index:
+                    rank = (self._end[node], node)
+                    if best is None or rank < best:
+                        best, found = rank, result
+                for user in result.users:
+                    reader = self._position.get(user)
+                    if reader is None or reader in seen:
+                        continue
+                    # A receive can be moved up to here; anything else must have been issued.
+                    if reader < index or user.name == RECV:
+                        seen.add(reader)
+                        stack.append(reader)
+            if found is not None and node == op:
+                return found
+        return found
+
+    # Results --------------------------------------------------------------------------------
+
+    def over_limit(self) -> bool:
+        """Whether some device's peak passes its limit."""
+        return any(peak > limit for peak, limit in zip(self.peak_bytes, self.limits))
+
+    def check_limits(self, func: Operation) -> None:
+        """Raise MemoryLimitError for the device that is furthest over its limit."""
+        over = [peak - limit for peak, limit in zip(self.peak_bytes, self.limits)]
+        device = max(range(len(over)), key=lambda d: (over[d], -d))
+        if over[device] <= 0:
+            return
+        at = self.peak_at[device]
+        live = sorted(
+            (
+                buffer
+                for buffer in self.account.buffers
+                if buffer.device == device and buffer.born <= at <= buffer.dies
+            ),
+            key=lambda buffer: -buffer.nbytes,
+        )
+        rows = [f"  {buffer.nbytes:>14,}  {describe(buffer)}" for buffer in live[:10]]
+        if at >= 0 and self.account.temporary_bytes[at]:
+            rows.insert(
+                0, f"  {self.account.temporary_bytes[at]:>14,}  temporaries while the task runs"
+            )
+        if len(live) > 10:
+            rows.append(f"  {sum(b.nbytes for b in live[10:]):>14,}  {len(live) - 10} more values")
+        where = "the start of the step"
+        if at >= 0:
+            op = self.account.ops[at]
+            where = f"'{op.attributes.get('sym_name', op.name)}' at {op.location}"
+        needed = tuple(
+            peak + device.reserved_bytes
+            for peak, device in zip(self.peak_bytes, self.topology.devices)
+        )
+        raise MemoryLimitError(
+            f"device {device} needs {self.peak_bytes[device]:,} bytes at {where}, "
+            f"{over[device]:,} over its limit of {self.limits[device]:,}. The largest values that "
+            "live there then, in bytes:\n" + "\n".join(rows) + "\n"
+            f"This placement fits when memory_bytes is at least {list(needed)} per device; give the "
+            "devices more, place again with a smaller memory scale, or add a device.",
+            device=device,
+            peak_bytes=self.peak_bytes[device],
+            limit_bytes=self.limits[device],
+            needed_bytes=needed,
+        )
+
+    def write(self, func: Operation) -> None:
+        """Write frees, donations, waits and peaks into ``func``."""
+        account = self.account
+        order: list[Operation] = []
+        hoisted: dict[int, list[Operation]] = {}
+        for recv, index in self._hoisted.items():
+            hoisted.setdefault(index, []).append(recv)
+        for index, op in enumerate(account.ops):
+            for key in ("baechi.frees", "baechi.donates"):
+                op.attributes.pop(key, None)
+            order.extend(hoisted.get(index, ()))
+            if self.waits[index]:
+                order.append(Operation(WAIT, self.waits[index], (), {}, (), op.location))
+            if op not in self._hoisted:
+                order.append(op)
+            for key, buffers in (
+                ("baechi.frees", account.frees[index]),
+                ("baechi.donates", self.donated[index]),
+            ):
+                values = {buffer.value for buffer in buffers}
+                indices = tuple(i for i, value in enumerate(op.operands) if value in values)
+                if indices:
+                    op.attributes[key] = indices
+        func.body.set_ops([*order, func.body.terminator])
+        func.attributes["baechi.memory"] = tuple(
+            DeviceMemory(peak, ahead, resident, limit)
+            for peak, ahead, resident, limit in zip(
+                self.peak_bytes, self.run_ahead_bytes, account.resident_bytes, self.limits
+            )
+        )
+
+
+def describe(buffer: Buffer) -> str:
+    """An argument's path, or the source line that computed the value."""
+    if buffer.name:
+        return f"argument {buffer.name}"
+    value: Value = buffer.value
+    while isinstance(value, OpResult):
+        owner = value.owner
+        if owner.name == TASK:
+            value = owner.body.terminator.operands[value.index]
+        elif owner.name in (SEND, RECV):
+            value = owner.operands[0]
+        else:
+            return f"{owner.name} at {owner.location}, {unplaced(value.type)}"
+    return f"a copy of {unplaced(value.type)}"
+
+
+def _layout_key(type_: Type) -> tuple[object, ...] | None:
+    """What a donated buffer and a result must have in common; None for what has no buffer."""
+    inner = type_.type if isinstance(type_, OnType) else type_
+    return (inner.shape, inner.element) if isinstance(inner, TensorType) else None
+
+
+def _seconds(op: Operation, key: str) -> float:
+    value = op.attributes.get(key)
+    if not isinstance(value, float | int):
+        raise PassError(f"'{op.name}' at {op.location} has no '{key}'; run schedule first")
+    return float(value)
+
+
+_ = NEVER

@@ -1,0 +1,41 @@
+"""``plan-memory``: when each buffer dies, what is donated, the peak of each device, and waits.
+
+Two figures per device, counted as ``docs/plan.md`` says. ``peak_bytes`` is what must live at once
+when operations run one by one in issue order; above the limit there is no plan. ``run_ahead_bytes``
+is what may live at once while the host issues ahead of the devices: nothing is given back before a
+wait proves that the operation which frees it has ended. Waits are put only where running further
+ahead would pass the limit, for operations that by the simulator's prediction ended longest ago.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from baechi_jax.ir.core import Module
+from baechi_jax.passes.memory_account import account_of
+from baechi_jax.passes.memory_walk import MemoryWalk
+from baechi_jax.passes.registry import Pass, register_pass
+from baechi_jax.passes.tasks import topology_of
+
+
+@register_pass
+@dataclass(frozen=True, slots=True)
+class PlanMemory(Pass):
+    """See the module docstring."""
+
+    name: ClassVar[str] = "plan-memory"
+    summary: ClassVar[str] = "free, donate and wait so that each device stays within its limit"
+
+    def run(self, module: Module) -> None:
+        """Annotate ``@main`` of ``module``; raises MemoryLimitError when the peak is too high."""
+        topology = topology_of(module)
+        func = module.main
+        walk = MemoryWalk(account_of(func, topology.size), topology)
+        walk.run()
+        if walk.over_limit():
+            # Donating what a copy may still read needs a wait; it gives memory back.
+            walk = MemoryWalk(account_of(func, topology.size), topology, wait_to_donate=True)
+            walk.run()
+        walk.check_limits(func)
+        walk.write(func)
