@@ -153,10 +153,7 @@ def best_loads(
                 fixed = 0.0
                 if pays[kind]:
                     fixed = pin
-                if overlap:
-                    floor = max(time, fixed)
-                else:
-                    floor = time + fixed
+                floor = max(time, fixed) if overlap else time + fixed
                 limit = bound
                 if kind == last:
                     limit = bound * replicas
@@ -198,10 +195,7 @@ def best_loads(
                 cost = 0.0
                 if pays[kind]:
                     cost = moved
-                if overlap:
-                    one = max(compute[kind, depth], cost)
-                else:
-                    one = compute[kind, depth] + cost
+                one = max(compute[kind, depth], cost) if overlap else compute[kind, depth] + cost
                 copies = 1
                 if kind == last:
                     copies = replicas
