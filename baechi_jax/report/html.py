@@ -30,7 +30,7 @@ class Card:
 
 
 def write_html(view: PlanView, path: str | Path) -> None:
-    """Write the page to ``path``, whole or not at all; raises OSError where that is not possible."""
+    """Write the page to ``path``, whole or not at all; raises OSError where it cannot."""
     write_text_atomically(path, render_html(view))
 
 
@@ -95,10 +95,9 @@ def _transfers_note(view: PlanView) -> str:
 
 
 def _data(view: PlanView) -> dict[str, Any]:
-    layers = list(
-        dict.fromkeys([*view.layers, *(task.layer for task in view.tasks)])
-    )
-    phases = list(dict.fromkeys([*view.phases, *(task.phase for task in view.tasks)]))
+    parts = [part for task in view.tasks for part in task.parts]
+    layers = list(dict.fromkeys([*view.layers, *(part.layer for part in parts)]))
+    phases = list(dict.fromkeys([*view.phases, *(part.phase for part in parts)]))
     layer_index = {layer: index for index, layer in enumerate(layers)}
     phase_index = {phase: index for index, phase in enumerate(phases)}
     return {
@@ -127,6 +126,14 @@ def _data(view: PlanView) -> dict[str, Any]:
                 "output": task.output_bytes,
                 "temporary": task.temporary_bytes,
                 "origin": task.source,
+                "parts": [
+                    {
+                        "layer": layer_index[part.layer],
+                        "phase": phase_index[part.phase],
+                        "share": round(part.share, 5),
+                    }
+                    for part in task.parts
+                ],
             }
             for task in view.tasks
         ],

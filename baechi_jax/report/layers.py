@@ -49,7 +49,7 @@ def phase_of(name_stack: str, differentiated: bool) -> str:
 def layer_names(weights: Mapping[Location, float]) -> dict[Location, str]:
     """The layer of each location; ``weights`` says how much each counts (seconds, or ops)."""
     stacks = {location: scopes(location.name) for location in weights}
-    depth = {location: 0 for location in weights}
+    depth = dict.fromkeys(weights, 0)
     total = sum(weights.values()) or 1.0
     while True:
         groups: dict[tuple[str, ...], list[Location]] = {}

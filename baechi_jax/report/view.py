@@ -28,8 +28,21 @@ class DeviceView:
 
 
 @dataclass(frozen=True, slots=True)
+class Part:
+    """A stretch of ops of one layer and phase inside a task, in program order.
+
+    ``share`` is its share of the task's predicted seconds. XLA orders and fuses a task's ops as it
+    likes, so a part says how much, not when.
+    """
+
+    layer: str
+    phase: str
+    share: float
+
+
+@dataclass(frozen=True, slots=True)
 class TaskView:
-    """One task's run."""
+    """One task's run. ``layer`` and ``phase`` name the part with most seconds."""
 
     name: str
     device: int
@@ -37,6 +50,7 @@ class TaskView:
     end_seconds: float
     layer: str
     phase: str
+    parts: tuple[Part, ...]
     flops: float
     ops: int
     output_bytes: int

@@ -39,12 +39,21 @@
   };
   const hide = () => { tip.hidden = true; };
   const deviceName = (d) => `device ${d}${D.devices[d].name ? ` (${D.devices[d].name})` : ""}`;
+  const partsOf = (t) => {
+    const sums = new Map();
+    t.parts.forEach((p) => {
+      const key = `${D.layers[p.layer]} ${D.phases[p.phase]}`;
+      sums.set(key, (sums.get(key) || 0) + p.share);
+    });
+    const list = [...sums].sort((a, b) => b[1] - a[1]);
+    return list.slice(0, 8).map(([key, share]) => `<br>${Math.round(share * 100)}% ${escape(key)}`).join("") +
+      (list.length > 8 ? `<br><span>and ${list.length - 8} more</span>` : "");
+  };
   const taskTip = (t) => `<b>${escape(t.name)}</b> on ${escape(deviceName(t.device))}<br>` +
-    `<span>layer</span> ${escape(D.layers[t.layer])} <span>phase</span> ${escape(D.phases[t.phase])}<br>` +
     `<span>from</span> ${seconds(t.start)} <span>for</span> ${seconds(t.end - t.start)}<br>` +
     `<span>ops</span> ${t.ops} <span>flops</span> ${count(t.flops)}<br>` +
     `<span>results</span> ${bytes(t.output)} <span>temporaries</span> ${bytes(t.temporary)}` +
-    (t.origin ? `<br><span>source</span> ${escape(t.origin)}` : "");
+    (t.origin ? `<br><span>heaviest op</span> ${escape(t.origin)}` : "") + partsOf(t);
   const transferTip = (t) => `<b>device ${t.source} to ${t.target}</b>, channel ${t.channel}<br>` +
     `<span>from</span> ${seconds(t.start)} <span>for</span> ${seconds(t.end - t.start)}<br>` +
     `<span>size</span> ${bytes(t.bytes)}<br><span>value</span> ${escape(t.value)}`;
@@ -101,6 +110,14 @@
   lanes.forEach((lane) => lane.spans.sort((a, b) => a.start - b.start));
   const colourOf = (span) => (byId("colour").value === "layer" ? layerColour(span.layer) : PHASES[D.phases[span.phase]] || "#5b8def");
 
+  const box = (x, y, wide, height, round, fill) =>
+    `<rect x="${x.toFixed(2)}" y="${y}" width="${wide.toFixed(2)}" height="${height}" rx="${round}" fill="${fill}"/>`;
+  const label = (layer, x, wide, y) => {
+    const text = D.layers[layer];
+    if (wide < 30 || text.length * 6.2 > wide - 6) return "";
+    return `<text x="${(x + wide / 2).toFixed(1)}" y="${y + 17}" text-anchor="middle" style="fill:#fff;pointer-events:none">${escape(text)}</text>`;
+  };
+
   const drawTimeline = () => {
     const top = 20;
     let y = top + 4;
@@ -111,15 +128,30 @@
       lane.y = y;
       body += `<rect x="${LEFT}" y="${y}" width="${w - LEFT - RIGHT}" height="${lane.height}" fill="${lane.transfer ? "#fafbfc" : "#f3f5f8"}"/>`;
       let drawn = -1;
-      lane.spans.forEach((span, index) => {
+      lane.spans.forEach((span) => {
         if (span.end < from || span.start > to) return;
         const x0 = Math.max(LEFT, xOf(span.start));
         const x1 = Math.min(w - RIGHT, xOf(span.end));
         if (x1 - drawn < 0.3) return;
         const wide = Math.max(0.6, x1 - x0 - (x1 - x0 > 3 ? 0.6 : 0));
-        body += `<rect data-s="${index}" x="${x0.toFixed(2)}" y="${y + 1}" width="${wide.toFixed(2)}" height="${lane.height - 2}" rx="${wide > 6 ? 2 : 0}" fill="${lane.transfer ? TRANSFER : colourOf(span)}"/>`;
-        const text = lane.transfer ? "" : wide > 60 ? D.layers[span.layer] : "";
-        if (text && text.length * 6.2 < wide - 8) body += `<text x="${(x0 + wide / 2).toFixed(1)}" y="${y + 17}" text-anchor="middle" style="fill:#fff;pointer-events:none">${escape(text)}</text>`;
+        const round = wide > 6 ? 2 : 0;
+        if (lane.transfer || span.parts.length === 1 || wide < 4) {
+          body += box(x0, y + 1, wide, lane.height - 2, round, lane.transfer ? TRANSFER : colourOf(span));
+          if (!lane.transfer) body += label(span.layer, x0, wide, y);
+        } else {
+          // A merged task: its parts, in proportion to their predicted seconds.
+          let at = span.start;
+          for (const part of span.parts) {
+            const next = at + part.share * (span.end - span.start);
+            const left = Math.max(LEFT, xOf(at));
+            const right = Math.min(w - RIGHT, xOf(next));
+            at = next;
+            if (right - left < 0.25) continue;
+            body += box(left, y + 1, Math.max(0.4, right - left - (right - left > 5 ? 0.5 : 0)), lane.height - 2, 0, colourOf(part));
+            body += label(part.layer, left, right - left, y);
+          }
+          body += `<rect x="${x0.toFixed(2)}" y="${y + 1}" width="${wide.toFixed(2)}" height="${lane.height - 2}" rx="2" fill="none" stroke="#1c2430" stroke-opacity=".55"/>`;
+        }
         drawn = x1;
       });
       if (!lane.transfer) body += `<rect x="${LEFT - 100}" y="${y + 8}" width="10" height="10" rx="3" fill="${lane.colour}"/>`;
@@ -161,7 +193,7 @@
       const points = D.memory[index];
       const highest = Math.max(device.peak, ...points.map((p) => p[1]), 1);
       const offScale = device.limit > 4 * highest;
-      const full = offScale ? highest * 1.25 : Math.max(device.limit, highest) * 1.08;
+      const full = offScale ? highest * 1.25 : Math.max(device.limit, highest) * 1.22;
       const yOf = (b) => y + HEIGHT - (b / full) * HEIGHT;
       body += `<rect x="${LEFT}" y="${y}" width="${w - LEFT - RIGHT}" height="${HEIGHT}" fill="#f8f9fb"/>`;
       let path = "";
@@ -203,7 +235,9 @@
   // Layers -----------------------------------------------------------------------------------
   const drawLayers = () => {
     const nodes = D.nodes;
-    const column = 118;
+    const left = 84;
+    const column = Math.max(104, Math.min(150, Math.floor((width() - left) / D.layers.length)));
+    const gap = Math.max(24, Math.round(column * 0.3));
     const longest = Math.max(...nodes.map((n) => n.seconds), 1e-12);
     const rows = D.phases.map(() => 0);
     const cells = new Map();
@@ -221,13 +255,12 @@
     });
     let y = 34;
     const tops = rows.map((h) => { const top = y; y += h + 46; return top; });
-    const left = 84;
     cells.forEach((members) => {
       let at = tops[nodes[members[0]].phase];
       members.forEach((m) => {
         nodes[m].x = left + nodes[m].layer * column;
         nodes[m].y = at;
-        nodes[m].w = column - 44;
+        nodes[m].w = column - gap;
         at += nodes[m].h + 3;
       });
     });
@@ -251,13 +284,13 @@
         const side = a.x + a.w;
         d = `M${side} ${a.y + a.h / 2}C${side + shift + 12} ${a.y + a.h / 2} ${side + shift + 12} ${b.y + b.h / 2} ${side} ${b.y + b.h / 2}`;
       }
-      return `<path class="edge" data-e="${index}" d="${d}" stroke="${crossing ? deviceColour(a.device) : "#c3cad5"}" stroke-width="${crossing ? thick.toFixed(1) : 0.8}"/>`;
+      return `<path class="edge${crossing ? " crossing" : ""}" data-e="${index}" d="${d}" stroke="${crossing ? deviceColour(a.device) : "#c3cad5"}" stroke-width="${crossing ? thick.toFixed(1) : 0.8}"/>`;
     }).join("");
     const boxes = nodes.map((node, index) => `<g class="node" data-n="${index}"><rect x="${node.x}" y="${node.y}" width="${node.w}" height="${node.h.toFixed(1)}" rx="4" fill="${deviceColour(node.device)}"/>` +
       `<text x="${node.x + node.w / 2}" y="${node.y + node.h / 2 + 4}" text-anchor="middle" style="fill:#fff">${node.device}: ${seconds(node.seconds)}</text></g>`).join("");
     const heads = D.layers.map((name, l) => {
-      const short = name.length > 16 ? `${name.slice(0, 15)}\u2026` : name;
-      return `<text class="strong" x="${left + l * column + (column - 44) / 2}" y="20" text-anchor="middle"><title>${escape(name)}</title>${escape(short)}</text>`;
+      const short = name.length > 14 ? `${name.slice(0, 13)}\u2026` : name;
+      return `<text class="strong" x="${left + l * column + (column - gap) / 2}" y="20" text-anchor="middle"><title>${escape(name)}</title>${escape(short)}</text>`;
     }).join("");
     const sides = D.phases.map((name, p) => `<text class="strong" x="4" y="${tops[p] + 12}">${escape(name)}</text>`).join("");
     byId("layer-chart").innerHTML = `<svg width="${left + D.layers.length * column}" height="${y - 20}" role="img" aria-label="placed graph by layer">${lines}${boxes}${heads}${sides}</svg>`;
@@ -341,7 +374,7 @@
   document.querySelectorAll("[data-zoom]").forEach((button) => button.addEventListener("click", () => {
     if (button.dataset.zoom === "all") { from = 0; to = whole; draw(); } else zoom(Number(button.dataset.zoom), (from + to) / 2);
   }));
-  addEventListener("resize", draw);
+  addEventListener("resize", () => { draw(); drawLayers(); });
 
   document.querySelectorAll("table.sortable").forEach((table) => {
     const heads = [...table.querySelectorAll("th")];
