@@ -1,0 +1,1 @@
+"""Placement problems, and the placers."""

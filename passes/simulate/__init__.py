@@ -1,0 +1,1 @@
+"""The one simulator, and timelines as data."""

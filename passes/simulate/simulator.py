@@ -1,0 +1,433 @@
+"""The simulator that judges every placement and schedule: discrete events over a problem.
+
+Rules:
+
+- A processor (one device, or several that share hardware) runs one node at a time.
+- Arguments lie on their device from the start; they take no time.
+- A tensor goes to each device that reads it once, asked for as soon as its producer ends. A wire
+  carries one transfer at a time.
+- Without an order, a free processor starts the ready node of least priority, a free wire the
+  transfer whose first reader has the least; priority is the place in ``problem.order`` unless
+  given. With an order, each device runs its nodes in exactly that order (devices of one processor
+  take turns by it); with a transfer order, so does each wire.
+- Memory is counted as docs/ir.md says: results and temporaries from the start of a node, a copy
+  from the start of its transfer; a tensor until the end of its last reader on that device, where a
+  transfer out is a reader. What ends at an instant is freed before what starts then is taken. So
+  the peak is at least that of running the same instructions one by one in order of their starts.
+
+Plain lists and one heap: a few milliseconds for 300 nodes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from heapq import heappop, heappush
+from typing import TYPE_CHECKING
+
+from baechi_jax.passes.placement.errors import PlacementProblemError
+
+if TYPE_CHECKING:
+    from baechi_jax.passes.placement.problem import PlacementProblem
+
+
+@dataclass(frozen=True, slots=True)
+class Transfer:
+    """One tensor on its way."""
+
+    tensor: int
+    source: int
+    target: int
+    start_seconds: float
+    end_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Simulation:
+    """What happens in a step. Seconds count from its start."""
+
+    #: ``[n]``.
+    start_seconds: list[float]
+    end_seconds: list[float]
+    transfers: list[Transfer]
+    makespan_seconds: float
+    #: Most bytes at once, and when that was first reached, ``[d]``.
+    peak_bytes: list[int]
+    peak_seconds: list[float]
+    #: Seconds in which the device runs nodes, ``[d]``.
+    busy_seconds: list[float]
+    #: ``(seconds, bytes from then on)`` for each device; empty unless asked for.
+    memory_steps: list[list[tuple[float, int]]]
+
+    def fits(self, limit_bytes: Sequence[int]) -> bool:
+        """Whether every device's peak is within its limit."""
+        return all(peak <= limit for peak, limit in zip(self.peak_bytes, limit_bytes))
+
+    def excess_bytes(self, limit_bytes: Sequence[int]) -> int:
+        """Bytes above the limits, over all devices."""
+        return sum(max(0, peak - limit) for peak, limit in zip(self.peak_bytes, limit_bytes))
+
+
+def simulate(
+    problem: PlacementProblem,
+    assignment: Sequence[int],
+    order: Sequence[int] | None = None,
+    *,
+    priority: Sequence[float] | None = None,
+    transfer_order: Sequence[tuple[int, int]] | None = None,
+    memory_steps: bool = False,
+) -> Simulation:
+    """Run one step with node ``i`` on device ``assignment[i]``.
+
+    ``order`` lists all nodes (arguments may be left out). ``transfer_order`` lists ``(tensor,
+    target)`` of every transfer. Raises PlacementProblemError when the assignment does not fit the
+    problem, or when the orders contradict the data flow.
+    """
+    return _Run(problem, assignment, order, priority, transfer_order, memory_steps).run()
+
+
+class _Run:
+    """The state of one simulation."""
+
+    def __init__(
+        self,
+        problem: PlacementProblem,
+        assignment: Sequence[int],
+        order: Sequence[int] | None,
+        priority: Sequence[float] | None,
+        transfer_order: Sequence[tuple[int, int]] | None,
+        memory_steps: bool,
+    ) -> None:
+        self.problem = problem
+        self.lists = lists = problem.lists
+        self.device = device = [int(each) for each in assignment]
+        nodes, devices = problem.nodes, problem.devices
+        if len(device) != nodes or any(not 0 <= each < devices for each in device):
+            raise PlacementProblemError(
+                f"an assignment must give each of {nodes} nodes one of {devices} devices"
+            )
+        if priority is not None:
+            self.priority: Sequence[float] = priority
+        elif order is not None:
+            self.priority = _ranks(order, nodes)
+        else:
+            self.priority = problem.position
+        processors = problem.machine.processors
+        self.missing = [len(reads) for reads in lists.reads]
+        self.ready: list[list[tuple[float, int]]] = [[] for _ in range(processors)]
+        self.idle = [True] * processors
+        self.queues = None if order is None else self._device_queues(order)
+        self.wire_idle = [True] * (max(map(max, lists.wire)) + 1)
+        self.waiting: list[list[tuple[float, int]]] = [[] for _ in self.wire_idle]
+        self.wire_queues = None if transfer_order is None else self._wire_queues(transfer_order)
+        self.moves: list[tuple[int, int]] = []
+        self.asked: dict[tuple[int, int], int] = {}
+        self.move_start: list[float] = []
+        self.move_end: list[float] = []
+        #: Uses of each tensor on its own device that are still to end: readers there, transfers.
+        self.left = [0] * problem.tensors
+        self.copy_left: dict[tuple[int, int], int] = {}
+        self.remote: list[dict[int, list[int]] | None] = [None] * problem.tensors
+        self.taken = [False] * problem.tensors
+        self.memory = [0] * devices
+        self.peak = [0] * devices
+        self.peak_at = [0.0] * devices
+        self.busy = [0.0] * devices
+        self.steps: list[list[tuple[float, int]]] = [[] for _ in range(devices)]
+        self.record = memory_steps
+        self.start = [0.0] * nodes
+        self.end = [0.0] * nodes
+        self.events: list[tuple[float, int]] = []
+        self.touched: list[int] = []
+        self.touched_wires: list[int] = []
+
+    def run(self) -> Simulation:
+        """All of it."""
+        lists, nodes = self.lists, self.problem.nodes
+        self._count_uses()
+        now = 0.0
+        done = 0
+        for node, is_argument in enumerate(lists.is_argument):
+            if is_argument:
+                done += 1
+                for tensor in lists.gives[node]:
+                    self._take(self.device[node], lists.tensor_bytes[tensor], 0.0)
+        for node, is_argument in enumerate(lists.is_argument):
+            if is_argument:
+                for tensor in lists.gives[node]:
+                    self._produce(tensor)
+            elif self.missing[node] == 0:
+                self._make_ready(node)
+        self._start_what_can(0.0)
+        events = self.events
+        while events:
+            now = events[0][0]
+            while events and events[0][0] == now:
+                code = heappop(events)[1]
+                if code < nodes:
+                    done += 1
+                    self._end_node(code, now)
+                else:
+                    self._end_transfer(code - nodes, now)
+            self._start_what_can(now)
+        if done != nodes:
+            raise PlacementProblemError(self._stuck())
+        return Simulation(
+            start_seconds=self.start,
+            end_seconds=self.end,
+            transfers=[
+                Transfer(tensor, self.device[lists.producer[tensor]], target, start, end)
+                for (tensor, target), start, end in zip(self.moves, self.move_start, self.move_end)
+            ],
+            makespan_seconds=now,
+            peak_bytes=self.peak,
+            peak_seconds=self.peak_at,
+            busy_seconds=self.busy,
+            memory_steps=self.steps,
+        )
+
+    def _count_uses(self) -> None:
+        device, lists = self.device, self.lists
+        for tensor, (node, readers) in enumerate(zip(lists.producer, lists.readers)):
+            home = device[node]
+            local = 0
+            remote: dict[int, list[int]] | None = None
+            for reader in readers:
+                where = device[reader]
+                if where == home:
+                    local += 1
+                elif remote is None:
+                    remote = {where: [reader]}
+                else:
+                    remote.setdefault(where, []).append(reader)
+            if remote is not None:
+                self.remote[tensor] = remote
+                local += len(remote)
+                for where, there in remote.items():
+                    self.copy_left[tensor, where] = len(there)
+            self.left[tensor] = local
+
+    # Memory -------------------------------------------------------------------------------------
+
+    def _take(self, device: int, nbytes: int, now: float) -> None:
+        total = self.memory[device] + nbytes
+        self.memory[device] = total
+        if total > self.peak[device]:
+            self.peak[device] = total
+            self.peak_at[device] = now
+        if self.record:
+            self.steps[device].append((now, total))
+
+    def _use_ended(self, tensor: int, home: int) -> int:
+        """One use of ``tensor`` on its own device has ended: bytes to give back."""
+        self.left[tensor] -= 1
+        if self.left[tensor] or self.lists.persistent[tensor] or self.taken[tensor]:
+            return 0
+        return self.lists.tensor_bytes[tensor]
+
+    # Nodes --------------------------------------------------------------------------------------
+
+    def _make_ready(self, node: int) -> None:
+        processor = self.lists.processor[self.device[node]]
+        if self.queues is None:
+            heappush(self.ready[processor], (self.priority[node], node))
+        self.touched.append(processor)
+
+    def _next_node(self, processor: int) -> int:
+        """The node that an idle processor runs now, or -1."""
+        if self.queues is None:
+            ready = self.ready[processor]
+            return heappop(ready)[1] if ready else -1
+        best: list[int] | None = None
+        for queue in self.queues[processor]:
+            if (
+                queue
+                and self.missing[queue[-1]] == 0
+                and (best is None or self.priority[queue[-1]] < self.priority[best[-1]])
+            ):
+                best = queue
+        return best.pop() if best is not None else -1
+
+    def _start_what_can(self, now: float) -> None:
+        lists = self.lists
+        for processor in self.touched:
+            if not self.idle[processor]:
+                continue
+            node = self._next_node(processor)
+            if node < 0:
+                continue
+            self.idle[processor] = False
+            self.start[node] = now
+            device = self.device[node]
+            seconds = lists.seconds[node][device]
+            if seconds == float("inf"):
+                raise PlacementProblemError(
+                    f"'{self.problem.node_names[node]}' cannot run on "
+                    f"{self.problem.machine.names[device]}, where the assignment puts it"
+                )
+            self.busy[device] += seconds
+            nbytes = lists.temporary_bytes[node]
+            for tensor in lists.gives[node]:
+                nbytes += lists.tensor_bytes[tensor]
+                old = lists.alias[tensor]
+                if old >= 0 and self._takes_over(node, old):
+                    self.taken[old] = True
+                    nbytes -= lists.tensor_bytes[old]
+            self._take(device, nbytes, now)
+            heappush(self.events, (now + seconds, node))
+        self.touched.clear()
+        for wire in self.touched_wires:
+            if not self.wire_idle[wire]:
+                continue
+            move = self._next_transfer(wire)
+            if move < 0:
+                continue
+            self.wire_idle[wire] = False
+            tensor, target = self.moves[move]
+            source = self.device[lists.producer[tensor]]
+            nbytes = lists.tensor_bytes[tensor]
+            self.move_start[move] = now
+            self._take(target, nbytes, now)
+            end = (
+                now
+                + lists.latency_seconds[source][target]
+                + nbytes * lists.seconds_per_byte[source][target]
+            )
+            heappush(self.events, (end, self.problem.nodes + move))
+        self.touched_wires.clear()
+
+    def _takes_over(self, node: int, old: int) -> bool:
+        """Whether a result of ``node`` can have the buffer of the argument's tensor ``old``."""
+        return (
+            self.left[old] == 1
+            and not self.taken[old]
+            and not self.lists.persistent[old]
+            and node in self.lists.readers[old]
+            and self.device[self.lists.producer[old]] == self.device[node]
+        )
+
+    def _end_node(self, node: int, now: float) -> None:
+        lists = self.lists
+        self.end[node] = now
+        device = self.device[node]
+        freed = lists.temporary_bytes[node]
+        for tensor in lists.reads[node]:
+            if self.device[lists.producer[tensor]] == device:
+                freed += self._use_ended(tensor, device)
+            else:
+                key = (tensor, device)
+                self.copy_left[key] -= 1
+                if not self.copy_left[key]:
+                    freed += lists.tensor_bytes[tensor]
+        for tensor in lists.gives[node]:
+            if self.left[tensor]:
+                self._produce(tensor)
+            elif not lists.persistent[tensor]:
+                freed += lists.tensor_bytes[tensor]
+        if freed:
+            self._take(device, -freed, now)
+        processor = lists.processor[device]
+        self.idle[processor] = True
+        self.touched.append(processor)
+
+    def _produce(self, tensor: int) -> None:
+        """``tensor`` is there: its readers may run, its transfers may start."""
+        lists = self.lists
+        home = self.device[lists.producer[tensor]]
+        remote = self.remote[tensor]
+        for reader in lists.readers[tensor]:
+            if self.device[reader] == home:
+                self._arrived(reader)
+        if remote is None:
+            return
+        for target, there in remote.items():
+            move = len(self.moves)
+            self.moves.append((tensor, target))
+            self.move_start.append(0.0)
+            self.move_end.append(0.0)
+            wire = lists.wire[home][target]
+            if self.wire_queues is None:
+                first = min(self.priority[reader] for reader in there)
+                heappush(self.waiting[wire], (first, move))
+            else:
+                self.asked[tensor, target] = move
+            self.touched_wires.append(wire)
+
+    def _arrived(self, reader: int) -> None:
+        self.missing[reader] -= 1
+        if self.missing[reader] == 0:
+            self._make_ready(reader)
+
+    # Transfers ----------------------------------------------------------------------------------
+
+    def _next_transfer(self, wire: int) -> int:
+        """The transfer that an idle wire starts now, or -1."""
+        if self.wire_queues is None:
+            waiting = self.waiting[wire]
+            return heappop(waiting)[1] if waiting else -1
+        queue = self.wire_queues[wire]
+        if not queue or queue[-1] not in self.asked:
+            return -1
+        return self.asked[queue.pop()]
+
+    def _end_transfer(self, move: int, now: float) -> None:
+        lists = self.lists
+        self.move_end[move] = now
+        tensor, target = self.moves[move]
+        home = self.device[lists.producer[tensor]]
+        freed = self._use_ended(tensor, home)
+        if freed:
+            self._take(home, -freed, now)
+        remote = self.remote[tensor]
+        assert remote is not None
+        for reader in remote[target]:
+            self._arrived(reader)
+        wire = lists.wire[home][target]
+        self.wire_idle[wire] = True
+        self.touched_wires.append(wire)
+
+    # Orders -------------------------------------------------------------------------------------
+
+    def _device_queues(self, order: Sequence[int]) -> list[list[list[int]]]:
+        """For each processor, the nodes of each of its devices, the next one last."""
+        queues: list[list[int]] = [[] for _ in range(self.problem.devices)]
+        given = 0
+        for node in reversed(order):
+            if not self.lists.is_argument[node]:
+                queues[self.device[node]].append(node)
+                given += 1
+        if given != self.problem.nodes - sum(self.lists.is_argument) or len(set(order)) != len(
+            order
+        ):
+            raise PlacementProblemError("an order must list every node but arguments exactly once")
+        result: list[list[list[int]]] = [[] for _ in range(self.problem.machine.processors)]
+        for device, queue in enumerate(queues):
+            result[self.lists.processor[device]].append(queue)
+        return result
+
+    def _wire_queues(
+        self, transfer_order: Sequence[tuple[int, int]]
+    ) -> list[list[tuple[int, int]]]:
+        queues: list[list[tuple[int, int]]] = [[] for _ in self.wire_idle]
+        for tensor, target in reversed(transfer_order):
+            source = self.device[self.lists.producer[tensor]]
+            queues[self.lists.wire[source][target]].append((tensor, target))
+        return queues
+
+    def _stuck(self) -> str:
+        if self.queues is None:
+            heads = [node for node, count in enumerate(self.missing) if count > 0]
+        else:
+            heads = [queue[-1] for each in self.queues for queue in each if queue]
+        first = min(heads, key=lambda node: self.problem.position[node])
+        return (
+            f"the order contradicts the data flow: '{self.problem.node_names[first]}' never starts; "
+            "a node must come after what it reads, a transfer after what gives its tensor"
+        )
+
+
+def _ranks(order: Sequence[int], nodes: int) -> list[int]:
+    ranks = [0] * nodes
+    for index, node in enumerate(order):
+        ranks[node] = index
+    return ranks
