@@ -24,12 +24,23 @@ from baechi_jax.passes.placement.problem import PlacementProblem
 
 
 @dataclass(frozen=True, slots=True)
+class Send:
+    """A ``baechi.send`` in the module: which tensor of the problem goes to which device."""
+
+    op: Operation
+    tensor: int
+    target: int
+
+
+@dataclass(frozen=True, slots=True)
 class ModuleProblem:
     """A problem and what its nodes stand for: first the arguments of ``@main``, then the tasks."""
 
     problem: PlacementProblem
     arguments: int
     tasks: tuple[Operation, ...]
+    #: In the order of ``@main``; none before ``insert-transfers``.
+    sends: tuple[Send, ...]
 
     def node_of_argument(self, index: int) -> int:
         """Node of argument ``index`` of ``@main``."""
@@ -68,6 +79,7 @@ class _Reader:
         self.bytes: list[int] = []
         self.readers: list[list[int]] = []
         self.persistent: list[bool] = []
+        self.sends: list[Send] = []
 
     def read(self) -> ModuleProblem:
         arguments = len(self.arguments)
@@ -77,7 +89,10 @@ class _Reader:
             if op.name == "baechi.task":
                 self._add_task(op, arguments + len(self.tasks))
             elif op.name in ("baechi.send", "baechi.recv"):
-                self.tensor_of[op.result] = self._tensor(op.operands[0], op)
+                tensor = self._tensor(op.operands[0], op)
+                self.tensor_of[op.result] = tensor
+                if op.name == "baechi.send":
+                    self.sends.append(Send(op, tensor, self._target(op)))
             elif op.name != "baechi.wait":
                 raise PassError(
                     f"'{op.name}' at {op.location} is in no task; run fuse-tasks before placement"
@@ -118,7 +133,17 @@ class _Reader:
             ),
             arguments,
             tuple(self.tasks),
+            tuple(self.sends),
         )
+
+    def _target(self, send: Operation) -> int:
+        target = send.attributes.get("to")
+        if not isinstance(target, int) or not 0 <= target < self.topology.size:
+            raise PassError(
+                f"'baechi.send' at {send.location} goes to {target!r}; the topology has "
+                f"{self.topology.size} devices"
+            )
+        return target
 
     def _add_task(self, task: Operation, node: int) -> None:
         self.tasks.append(task)

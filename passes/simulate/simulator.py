@@ -119,7 +119,6 @@ class _Run:
         self.queues = None if order is None else self._device_queues(order)
         self.wire_idle = [True] * (max(map(max, lists.wire)) + 1)
         self.waiting: list[list[tuple[float, int]]] = [[] for _ in self.wire_idle]
-        self.wire_queues = None if transfer_order is None else self._wire_queues(transfer_order)
         self.moves: list[tuple[int, int]] = []
         self.asked: dict[tuple[int, int], int] = {}
         self.move_start: list[float] = []
@@ -129,6 +128,8 @@ class _Run:
         self.copy_left: dict[tuple[int, int], int] = {}
         self.remote: list[dict[int, list[int]] | None] = [None] * problem.tensors
         self.taken = [False] * problem.tensors
+        self._count_uses()
+        self.wire_queues = None if transfer_order is None else self._wire_queues(transfer_order)
         self.memory = [0] * devices
         self.peak = [0] * devices
         self.peak_at = [0.0] * devices
@@ -144,20 +145,18 @@ class _Run:
     def run(self) -> Simulation:
         """All of it."""
         lists, nodes = self.lists, self.problem.nodes
-        self._count_uses()
         now = 0.0
-        done = 0
-        for node, is_argument in enumerate(lists.is_argument):
-            if is_argument:
-                done += 1
-                for tensor in lists.gives[node]:
-                    self._take(self.device[node], lists.tensor_bytes[tensor], 0.0)
-        for node, is_argument in enumerate(lists.is_argument):
-            if is_argument:
-                for tensor in lists.gives[node]:
-                    self._produce(tensor)
-            elif self.missing[node] == 0:
+        arguments = [node for node, yes in enumerate(lists.is_argument) if yes]
+        for node in arguments:
+            for tensor in lists.gives[node]:
+                self._take(self.device[node], lists.tensor_bytes[tensor], 0.0)
+        for node, reads in enumerate(lists.reads):
+            if not reads and not lists.is_argument[node]:
                 self._make_ready(node)
+        for node in arguments:
+            for tensor in lists.gives[node]:
+                self._produce(tensor)
+        done = len(arguments)
         self._start_what_can(0.0)
         events = self.events
         while events:
@@ -408,10 +407,12 @@ class _Run:
     def _wire_queues(
         self, transfer_order: Sequence[tuple[int, int]]
     ) -> list[list[tuple[int, int]]]:
+        """For each wire, its transfers, the next one last; copies that nobody reads are left out."""
         queues: list[list[tuple[int, int]]] = [[] for _ in self.wire_idle]
         for tensor, target in reversed(transfer_order):
-            source = self.device[self.lists.producer[tensor]]
-            queues[self.lists.wire[source][target]].append((tensor, target))
+            if (tensor, target) in self.copy_left:
+                source = self.device[self.lists.producer[tensor]]
+                queues[self.lists.wire[source][target]].append((tensor, target))
         return queues
 
     def _stuck(self) -> str:
@@ -421,8 +422,8 @@ class _Run:
             heads = [queue[-1] for each in self.queues for queue in each if queue]
         first = min(heads, key=lambda node: self.problem.position[node])
         return (
-            f"the order contradicts the data flow: '{self.problem.node_names[first]}' never starts; "
-            "a node must come after what it reads, a transfer after what gives its tensor"
+            f"the order contradicts the data flow: '{self.problem.node_names[first]}' never starts;"
+            " a node must come after what it reads, a transfer after what gives its tensor"
         )
 
 
