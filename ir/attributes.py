@@ -2,16 +2,16 @@
 
 The common ones are plain Python values, so that a pass reads ``op.attributes["channel"] == 3``:
 
-========================  =================================
+========================  ================================================================
 Python                    text
-========================  =================================
+========================  ================================================================
 ``bool``                  ``true``, ``false``
-``int``                   ``3 : i64`` (``3`` in an array)
+``int``                   ``3 : i64`` (``3`` in an array; ``: i128`` and up where 64 bits are few)
 ``float``                 ``1.5 : f64``
 ``str``                   ``"text"``
 ``tuple``                 ``[1, 2]``
 any ``Type``              ``i32``, ``tensor<4xf32>``
-========================  =================================
+========================  ================================================================
 
 The rest are the frozen dataclasses below. A dialect attribute with parameters, such as
 ``#baechi.cost<flops = 3.0, ...>``, is a frozen dataclass decorated with ``register_attribute``:
@@ -33,7 +33,6 @@ from baechi_jax.ir.types import (
     TensorType,
     TokenType,
 )
-
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,8 +91,19 @@ class DenseArray:
 
 
 @dataclass(frozen=True, slots=True)
+class DenseElements:
+    """MLIR's ``dense<[1, 2]> : tensor<2xi64>``: what stands in the brackets is kept as text."""
+
+    text: str
+    type: TensorType
+
+
+@dataclass(frozen=True, slots=True)
 class DictAttr(Mapping[str, "Attribute"]):
-    """``{a = 1 : i64, b}``: a frozen mapping, in the order in which it was made."""
+    """``{a = 1 : i64, b}``: a frozen mapping, in the order in which it was made.
+
+    Equality ignores the order, as MLIR does, which sorts the keys.
+    """
 
     items_: tuple[tuple[str, Attribute], ...] = ()
 
@@ -123,7 +133,10 @@ class DictAttr(Mapping[str, "Attribute"]):
 
 @dataclass(frozen=True, slots=True)
 class OpaqueAttr:
-    """An attribute of a dialect we do not model, kept as text: ``#dialect.name<body>``."""
+    """An attribute of a dialect we do not model, kept as text: ``#dialect.name<body>``.
+
+    With an empty ``name``, ``#dialect<body>``.
+    """
 
     dialect: str
     name: str
@@ -137,8 +150,8 @@ class ParameterizedAttr:
 
 Attribute: TypeAlias = (
     "bool | int | float | str | tuple[Attribute, ...] | Unit | IntegerAttr | FloatAttr | SymbolRef"
-    " | DenseArray | DictAttr | OpaqueAttr | ParameterizedAttr | TensorType | TokenType | OnType"
-    " | InFlightType | OpaqueType | ScalarType | FunctionType"
+    " | DenseArray | DenseElements | DictAttr | OpaqueAttr | ParameterizedAttr | TensorType"
+    " | TokenType | OnType | InFlightType | OpaqueType | ScalarType | FunctionType"
 )
 
 #: Qualified name (``baechi.cost``) -> class.
@@ -169,5 +182,3 @@ def as_tuple(attribute: object) -> tuple[Attribute, ...]:
     if not isinstance(attribute, tuple):
         raise TypeError(f"expected an array attribute, found {attribute!r}")
     return attribute
-
-

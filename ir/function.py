@@ -14,7 +14,10 @@ from baechi_jax.ir.types import FunctionType, Type
 def function(
     name: str, argument_types: Iterable[Type] = (), location: Location = UNKNOWN
 ) -> Operation:
-    """A ``func.func`` with an empty body. Append a ``func.return``, then call ``refresh_function_type``."""
+    """A ``func.func`` with an empty body.
+
+    Append a ``func.return``, then call ``refresh_function_type``.
+    """
     block = Block(argument_types)
     return Operation("func.func", (), (), {"sym_name": name}, [Region([block])], location)
 

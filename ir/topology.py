@@ -214,7 +214,9 @@ def _check(topology: Topology) -> None:
         if ends in seen:
             raise TopologyError(f"link {ends} is given twice")
         if link.latency_seconds < 0 or not link.bytes_per_second > 0:
-            raise TopologyError(f"link {ends}: latency_seconds >= 0 and bytes_per_second > 0 needed")
+            raise TopologyError(
+                f"link {ends}: latency_seconds >= 0 and bytes_per_second > 0 needed"
+            )
         seen.add(ends)
     if len(seen) != topology.size * (topology.size - 1):
         missing = next(

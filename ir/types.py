@@ -18,9 +18,8 @@ _ELEMENT_BITS: dict[str, int] = {
     "bf16": 16,
     **{f"{sign}{bits}": bits for sign in ("i", "ui", "si") for bits in (2, 4, 8, 16, 32, 64)},
     **{f"f{bits}": bits for bits in (16, 32, 64)},
-    **{
-        name: 8
-        for name in (
+    **dict.fromkeys(
+        (
             "f8E3M4",
             "f8E4M3",
             "f8E4M3FN",
@@ -31,8 +30,9 @@ _ELEMENT_BITS: dict[str, int] = {
             "f8E8M0FNU",
             "f6E2M3FN",
             "f6E3M2FN",
-        )
-    },
+        ),
+        8,
+    ),
     "f4E2M1FN": 4,
     "complex<f32>": 64,
     "complex<f64>": 128,
@@ -99,7 +99,10 @@ class TokenType:
 
 @dataclass(frozen=True, slots=True)
 class OpaqueType:
-    """A type of a dialect we do not model, kept as text: ``!jax.ref<"...">``."""
+    """A type of a dialect we do not model, kept as text: ``!jax.ref<"...">``.
+
+    With an empty ``name``, ``!dialect<body>``.
+    """
 
     dialect: str
     name: str
@@ -107,7 +110,7 @@ class OpaqueType:
 
     def __str__(self) -> str:
         body = "" if self.body is None else f"<{self.body}>"
-        return f"!{self.dialect}.{self.name}{body}"
+        return f"!{self.dialect}{self.name and '.'}{self.name}{body}"
 
 
 @dataclass(frozen=True, slots=True)

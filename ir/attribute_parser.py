@@ -1,0 +1,457 @@
+"""Parsing attributes. Most occur many times in a module, so they are remembered by their text."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Callable
+from typing import cast
+
+from baechi_jax.ir.attributes import (
+    REGISTERED_ATTRIBUTES,
+    Attribute,
+    DenseArray,
+    DenseElements,
+    DictAttr,
+    FloatAttr,
+    IntegerAttr,
+    OpaqueAttr,
+    ParameterizedAttr,
+    SymbolRef,
+    Unit,
+)
+from baechi_jax.ir.errors import BaechiError
+from baechi_jax.ir.floats import FLOAT_FORMATS, from_bits, rounded
+from baechi_jax.ir.lexer import Scanner
+from baechi_jax.ir.location import Location
+from baechi_jax.ir.type_parser import WORD, TypeParser
+from baechi_jax.ir.types import (
+    ScalarType,
+    TensorType,
+)
+
+# Attributes ----------------------------------------------------------------------------------
+
+_END = r"(?=\s*[,}\]>)])"
+_FAST_VALUE = re.compile(
+    rf"""\s*(?:
+      (-?\d+)(?:\s*:\s*i64)?{_END}
+    | "([^"\\\n]*)"{_END}
+    | (-?\d+\.\d*(?:[eE][-+]?\d+)?)(?:\s*:\s*f64)?{_END}
+    | (\[[^][{{"]*(?:\[[^][{{"]*(?:\[[^][{{"]*\][^][{{"]*)*\][^][{{"]*)*\]
+      |\#[\w.$]+<[^<>"]*>
+      |-?[\w.+-]+\s*:\s*\w+){_END}
+    )""",
+    re.ASCII | re.VERBOSE,
+)
+_KEY = re.compile(r'\s*(?:([A-Za-z_][\w$.]*)|"((?:[^"\\\n]|\\.)*)")\s*(=?)', re.ASCII)
+_FLOAT = re.compile(r"\s*(-?\d+\.\d*(?:[eE][-+]?\d+)?)", re.ASCII)
+_HEX = re.compile(r"\s*(-?)0x([0-9A-Fa-f]+)", re.ASCII)
+_INTEGER = re.compile(r"\s*(-?\d+)", re.ASCII)
+_SYMBOL = re.compile(r'\s*@(?:([A-Za-z_][\w$.]*)|"((?:[^"\\\n]|\\.)*)")', re.ASCII)
+_DIALECT_ATTRIBUTE = re.compile(r"\s*#([A-Za-z_][\w$]*)(?:\.([\w$.]+))?", re.ASCII)
+
+_REFUSED = frozenset(
+    ("affine_map", "affine_set", "dense_resource", "sparse", "strided", "distinct", "opaque")
+)
+
+
+class AttributeParser(TypeParser):
+    """Parses attributes at the position of its scanner."""
+
+    def __init__(self, scanner: Scanner) -> None:
+        super().__init__(scanner)
+        self._attributes: dict[str, Attribute] = {}
+
+    # Attributes -------------------------------------------------------------------------------
+
+    def dictionary(self) -> dict[str, Attribute]:
+        """``{name = attribute, ...}``; an attribute without a value is a unit."""
+        scanner = self.scanner
+        scanner.expect("{", "before attributes")
+        entries: dict[str, Attribute] = {}
+        if scanner.accept("}"):
+            return entries
+        text = scanner.text
+        attributes = self._attributes
+        while True:
+            match = _KEY.match(text, scanner.pos)
+            if match is None:
+                raise scanner.error(f"expected the name of an attribute, found {scanner.found()}")
+            key, quoted, equals = match.groups()
+            if key is None:
+                key = scanner.decoded(quoted, match.start(2))
+                if not key:
+                    raise scanner.error("an attribute needs a name", match.start(2) - 1)
+            if key in entries:
+                raise scanner.error(f"attribute '{key}' is given twice", match.start() + 1)
+            scanner.pos = match.end()
+            if equals:
+                # The common cases of ``attribute``, inline.
+                match = _FAST_VALUE.match(text, scanner.pos)
+                if match is None:
+                    entries[key] = self._slow_attribute()
+                    text = scanner.text
+                else:
+                    kind = match.lastindex or 0
+                    value = match.group(kind)
+                    if kind == 2:
+                        entries[key] = value
+                        scanner.pos = match.end()
+                    elif kind == 4:
+                        known = attributes.get(value)
+                        if known is None:
+                            known = self._slow_attribute()
+                            text = scanner.text
+                            if scanner.pos == match.end():
+                                attributes[value] = known
+                        else:
+                            scanner.pos = match.end()
+                        entries[key] = known
+                    elif kind == 1:
+                        entries[key] = self._int64(int(value), match.start(1))
+                        scanner.pos = match.end()
+                    else:
+                        entries[key] = float(value)
+                        scanner.pos = match.end()
+            else:
+                entries[key] = _UNIT
+            pos = scanner.pos
+            char = text[pos : pos + 1]
+            if char == ",":
+                scanner.pos = pos + 1
+            elif not scanner.accept(","):
+                scanner.expect("}", "or ',' after an attribute")
+                return entries
+
+    def attribute(self) -> Attribute:
+        """An attribute."""
+        scanner = self.scanner
+        match = _FAST_VALUE.match(scanner.text, scanner.pos)
+        if match is None:
+            return self._slow_attribute()
+        kind = match.lastindex
+        if kind == 4:
+            text = match.group(4)
+            known = self._attributes.get(text)
+            if known is None:
+                known = self._slow_attribute()
+                if scanner.pos == match.end():
+                    self._attributes[text] = known
+            else:
+                scanner.pos = match.end()
+            return known
+        scanner.pos = match.end()
+        if kind == 2:
+            return match.group(2)
+        if kind == 1:
+            return self._int64(int(match.group(1)), match.start(1))
+        return float(match.group(3))
+
+    def _slow_attribute(self) -> Attribute:
+        scanner = self.scanner
+        char = scanner.peek()
+        if char == '"':
+            value = scanner.string("a string")
+            if scanner.peek() == ":":
+                raise scanner.error("strings with a type are not supported")
+            return value
+        if char == "[":
+            return self._array()
+        if char == "{":
+            return DictAttr(tuple(self.dictionary().items()))
+        if char == "#":
+            return self._dialect_attribute()
+        if char == "@":
+            return self._symbol()
+        if char == "!" or char == "(":
+            return self.read_type()
+        if char.isdigit() or char == "-":
+            return self._number()
+        word = WORD.match(scanner.text, scanner.pos)
+        if word is None:
+            raise scanner.error(f"expected an attribute, found {scanner.found()}")
+        name = word.group(1)
+        if name in ("true", "false", "unit"):
+            scanner.pos = word.end()
+            return _UNIT if name == "unit" else name == "true"
+        if name == "array":
+            return self._dense_array()
+        if name == "dense":
+            return self._dense_elements()
+        if name == "loc":
+            raise scanner.error("locations are not supported as attributes")
+        if name in _REFUSED:
+            raise scanner.error(f"'{name}' attributes are not supported")
+        return self.read_type()
+
+    def _array(self) -> tuple[Attribute, ...]:
+        scanner = self.scanner
+        scanner.expect("[", "before an array")
+        if scanner.accept("]"):
+            return ()
+        entries: list[Attribute] = []
+        while True:
+            entries.append(self.attribute())
+            if not scanner.accept(","):
+                scanner.expect("]", "or ',' in an array")
+                return tuple(entries)
+
+    def _symbol(self) -> SymbolRef:
+        scanner = self.scanner
+        path: list[str] = []
+        while True:
+            path.append(self.symbol_name())
+            if not scanner.accept("::"):
+                return SymbolRef(tuple(path))
+
+    def symbol_name(self) -> str:
+        """``@name`` or ``@"name"``, without the ``@``."""
+        scanner = self.scanner
+        match = scanner.match(_SYMBOL)
+        if match is None:
+            raise scanner.error(f"expected a symbol such as @main, found {scanner.found()}")
+        bare, quoted = match.groups()
+        return bare if bare is not None else scanner.decoded(quoted, match.start(2))
+
+    # Numbers ----------------------------------------------------------------------------------
+
+    def _number(self) -> Attribute:
+        scanner = self.scanner
+        start = scanner.pos
+        if match := scanner.match(_FLOAT):
+            type_ = self._number_type() or ScalarType("f64")
+            return self._float(float(match.group(1)), type_, start)
+        if match := scanner.match(_HEX):
+            number = int(match.group(2), 16)
+            type_ = self._number_type() or ScalarType("i64")
+            if type_.name in FLOAT_FORMATS:
+                if match.group(1):
+                    raise scanner.error("the bits of a float have no sign", start)
+                return self._float_of_bits(number, type_, start)
+            return self._integer(-number if match.group(1) else number, type_, start)
+        match = scanner.match(_INTEGER)
+        if match is None:
+            raise scanner.error(f"expected a number, found {scanner.found()}")
+        type_ = self._number_type() or ScalarType("i64")
+        if type_.name in FLOAT_FORMATS:
+            raise scanner.error(
+                f"'{match.group(1)}' is no float: write '{match.group(1)}.0'", start
+            )
+        return self._integer(int(match.group(1)), type_, start)
+
+    def _number_type(self) -> ScalarType | None:
+        scanner = self.scanner
+        if not scanner.accept(":"):
+            return None
+        begin = scanner.space_end()
+        type_ = self.read_type()
+        if not isinstance(type_, ScalarType) or type_.name.startswith("complex"):
+            raise scanner.error(f"a number cannot have type {type_}", begin)
+        return type_
+
+    def _float(self, value: float, type_: ScalarType, start: int) -> float | FloatAttr:
+        if type_.name not in FLOAT_FORMATS:
+            raise self.scanner.error(f"a float cannot have type {type_}", start)
+        if type_.name == "f64":
+            return value
+        try:
+            return FloatAttr(rounded(value, type_.name), type_)
+        except ValueError as error:
+            raise self.scanner.error(str(error), start) from None
+
+    def _float_of_bits(self, bits: int, type_: ScalarType, start: int) -> float | FloatAttr:
+        try:
+            value = from_bits(bits, type_.name)
+        except ValueError as error:
+            raise self.scanner.error(str(error), start) from None
+        return value if type_.name == "f64" else FloatAttr(value, type_)
+
+    def _int64(self, value: int, start: int) -> int:
+        if -(1 << 63) <= value < 1 << 63:
+            return value
+        result = self._integer(value, ScalarType("i64"), start)
+        assert isinstance(result, int)
+        return result
+
+    def _integer(self, value: int, type_: ScalarType, start: int) -> int | IntegerAttr:
+        name = type_.name
+        bits = 64 if name == "index" else int(name.lstrip("usi"))
+        low, high = -(1 << (bits - 1)), (1 << bits) - 1
+        if name[0] == "u":
+            low = 0
+        elif name[0] == "s":
+            high = (1 << (bits - 1)) - 1
+        if not low <= value <= high:
+            raise self.scanner.error(f"{value} does not fit in {name}", start)
+        if name[0] == "i" and value >= 1 << (bits - 1):
+            # Signless: MLIR prints these bits as a negative number.
+            value -= 1 << bits
+        if name == "i64":
+            return value
+        if name == "i1":
+            return value != 0
+        if name[0] == "i" and bits % 64 == 0 and not -(1 << 63) <= value < 1 << 63:
+            return value
+        return IntegerAttr(value, type_)
+
+    # MLIR's own containers ----------------------------------------------------------------------
+
+    def _dense_array(self) -> DenseArray:
+        scanner = self.scanner
+        scanner.accept("array")
+        scanner.expect("<", "after 'array'")
+        begin = scanner.space_end()
+        element = self.read_type()
+        if not isinstance(element, ScalarType) or element.name.startswith("complex"):
+            raise scanner.error(f"an array cannot hold {element}", begin)
+        values: list[int | float | bool] = []
+        if scanner.accept(":"):
+            while True:
+                values.append(self._dense_value(element))
+                if not scanner.accept(","):
+                    break
+        scanner.expect(">", "or ',' in an array")
+        return DenseArray(element, tuple(values))
+
+    def _dense_value(self, element: ScalarType) -> int | float | bool:
+        scanner = self.scanner
+        start = scanner.space_end()
+        if element.name == "i1":
+            for text in ("true", "false"):
+                if scanner.accept(text):
+                    return text == "true"
+            raise scanner.error(f"expected true or false, found {scanner.found()}")
+        value: Attribute
+        if element.name in FLOAT_FORMATS:
+            if match := scanner.match(_HEX):
+                value = self._float_of_bits(int(match.group(2), 16), element, start)
+            elif match := scanner.match(_FLOAT):
+                value = self._float(float(match.group(1)), element, start)
+            else:
+                raise scanner.error(f"expected a float, found {scanner.found()}")
+        elif match := scanner.match(_INTEGER):
+            value = self._integer(int(match.group(1)), element, start)
+        else:
+            raise scanner.error(f"expected an integer, found {scanner.found()}")
+        return value.value if isinstance(value, FloatAttr | IntegerAttr) else value
+
+    def _dense_elements(self) -> DenseElements:
+        scanner = self.scanner
+        scanner.accept("dense")
+        if scanner.peek() != "<":
+            raise scanner.error(f"expected '<' after 'dense', found {scanner.found()}")
+        text = scanner.balanced("a dense attribute")
+        scanner.expect(":", "after a dense attribute")
+        begin = scanner.space_end()
+        type_ = self.read_type()
+        if not isinstance(type_, TensorType):
+            raise scanner.error(f"a dense attribute needs a tensor type, found {type_}", begin)
+        return DenseElements(text, type_)
+
+    # Dialect attributes -------------------------------------------------------------------------
+
+    def _dialect_attribute(self) -> Attribute:
+        scanner = self.scanner
+        start = scanner.pos
+        match = scanner.match(_DIALECT_ATTRIBUTE)
+        if match is None:
+            raise scanner.error(f"expected an attribute, found {scanner.found()}")
+        dialect, name = match.groups()
+        following = scanner.text[scanner.pos : scanner.pos + 1]
+        if name is None and following != "<":
+            alias = self.alias(f"#{dialect}", start)
+            if isinstance(alias, Location):
+                raise scanner.error("locations are not supported as attributes", start)
+            return alias  # type: ignore[return-value]  # what an alias holds is an attribute
+        resume = None
+        if name is None:
+            name, resume = self.pretty_name()
+        attribute: Attribute
+        cls = REGISTERED_ATTRIBUTES.get(f"{dialect}.{name}")
+        if cls is not None:
+            attribute = self._registered(cls, f"#{dialect}.{name}", start)
+        else:
+            body = self.body(f"the attribute '#{dialect}.{name}'")
+            attribute = OpaqueAttr(dialect, name, body)
+        if resume is not None:
+            scanner.pos = resume
+        return attribute
+
+    def _registered(self, cls: type[ParameterizedAttr], name: str, start: int) -> ParameterizedAttr:
+        scanner = self.scanner
+        fields, required = _fields_of(cls)
+        values: dict[str, Attribute] = {}
+        if scanner.text.startswith("<", scanner.pos):
+            scanner.pos += 1
+            if not scanner.accept(">"):
+                while True:
+                    begin = scanner.space_end()
+                    match = scanner.match(WORD)
+                    if match is None:
+                        raise scanner.error(f"expected a field of {name}, found {scanner.found()}")
+                    key = match.group(1)
+                    if key not in fields:
+                        known = ", ".join(fields)
+                        raise scanner.error(f"{name} has no field '{key}'; it has: {known}", begin)
+                    if key in values:
+                        raise scanner.error(f"field '{key}' of {name} is given twice", begin)
+                    scanner.expect("=", f"after field '{key}' of {name}")
+                    begin = scanner.space_end()
+                    values[key] = self._field(self.attribute(), fields[key], key, name, begin)
+                    if not scanner.accept(","):
+                        scanner.expect(">", f"or ',' in {name}")
+                        break
+        for key in required:
+            if key not in values:
+                raise scanner.error(f"{name} needs field '{key}'", start)
+        try:
+            return cast("Callable[..., ParameterizedAttr]", cls)(**values)
+        except BaechiError as error:
+            raise scanner.error(f"{name}: {error}", start) from error
+
+    def _field(
+        self, value: Attribute, annotation: str, key: str, name: str, begin: int
+    ) -> Attribute:
+        if annotation == "float" and type(value) is int:
+            return float(value)
+        if annotation == "tuple[float, ...]" and isinstance(value, tuple):
+            value = tuple(float(entry) if type(entry) is int else entry for entry in value)
+        if not _has_type(value, annotation):
+            raise self.scanner.error(f"field '{key}' of {name} must be {annotation}", begin)
+        return value
+
+
+_UNIT = Unit()
+
+
+#: By class: the annotations of its fields, and which fields have no default.
+_FIELDS: dict[type, tuple[dict[str, str], tuple[str, ...]]] = {}
+
+
+def _fields_of(cls: type[ParameterizedAttr]) -> tuple[dict[str, str], tuple[str, ...]]:
+    known = _FIELDS.get(cls)
+    if known is None:
+        fields = dataclasses.fields(cls)
+        required = tuple(
+            field.name
+            for field in fields
+            if field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
+        )
+        annotations = {field.name: str(field.type) for field in fields}
+        known = _FIELDS[cls] = (annotations, required)
+    return known
+
+
+def _has_type(value: Attribute, annotation: str) -> bool:
+    """Whether ``value`` fits a field annotated ``annotation``."""
+    if annotation.startswith("tuple["):
+        if not isinstance(value, tuple):
+            return False
+        element = annotation[len("tuple[") : -len(", ...]")]
+        return all(_has_type(entry, element) for entry in value)
+    simple = {"int": int, "float": float, "str": str, "bool": bool}.get(annotation)
+    if simple is not None:
+        return type(value) is simple
+    cls = next((c for c in REGISTERED_ATTRIBUTES.values() if c.__name__ == annotation), None)
+    return cls is None or isinstance(value, cls)

@@ -1,0 +1,244 @@
+"""The text of types and attributes, in MLIR's spelling."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any
+
+from baechi_jax.ir.attributes import (
+    ATTRIBUTE_NAMES,
+    Attribute,
+    DenseArray,
+    DenseElements,
+    DictAttr,
+    FloatAttr,
+    IntegerAttr,
+    OpaqueAttr,
+    ParameterizedAttr,
+    SymbolRef,
+    Unit,
+)
+from baechi_jax.ir.errors import IRError
+from baechi_jax.ir.floats import FLOAT_FORMATS, float_text
+from baechi_jax.ir.lexer import escaped, is_balanced
+from baechi_jax.ir.types import (
+    FunctionType,
+    InFlightType,
+    OnType,
+    OpaqueType,
+    ScalarType,
+    TensorType,
+    TokenType,
+    Type,
+)
+
+_BARE_KEY = re.compile(r"[A-Za-z_][\w$.]*", re.ASCII)
+_INT64 = range(-(1 << 63), 1 << 63)
+
+
+def print_attribute(attribute: Attribute) -> str:
+    """The text of ``attribute``; raises IRError for a value that is no attribute."""
+    function = _TYPED.get(type(attribute))
+    return function(attribute) if function is not None else _inferred(attribute, _TYPED)
+
+
+def print_type(type_: Type) -> str:
+    """The text of ``type_``."""
+    return str(type_)
+
+
+def quoted(text: str) -> str:
+    """``text`` as a string literal; raises IRError for a lone surrogate that stands for no byte."""
+    try:
+        return f'"{escaped(text)}"'
+    except ValueError as error:
+        raise IRError(f"the string {text!r} has no text form: {error}") from error
+
+
+@lru_cache(maxsize=4096)
+def key_text(key: str) -> str:
+    """The name of an attribute, quoted where need be."""
+    if _BARE_KEY.fullmatch(key):
+        return key
+    if not key:
+        raise IRError("an attribute needs a name")
+    return quoted(key)
+
+
+def dictionary_text(attributes: dict[str, Attribute]) -> str:
+    """``{name = attribute, ...}``."""
+    parts: list[str] = []
+    for key, value in attributes.items():
+        kind = type(value)
+        name = key_text(key)
+        if kind is Unit:
+            parts.append(name)
+        elif kind is int:
+            parts.append(f"{name} = {_typed_int(value)}")  # type: ignore[arg-type]
+        else:
+            function = _TYPED.get(kind)
+            text = function(value) if function is not None else _inferred(value, _TYPED)
+            parts.append(f"{name} = {text}")
+    return "{" + ", ".join(parts) + "}"
+
+
+# One function per class. ``Any``: each takes the class that it is registered for below. -----------
+
+
+def _typed_int(value: int) -> str:
+    return f"{value} : i64" if value in _INT64 else _wide(value)
+
+
+def _short_int(value: int) -> str:
+    return str(int(value)) if value in _INT64 else _wide(value)
+
+
+def _wide(value: int) -> str:
+    # The sign takes a bit; MLIR has integers of any width.
+    bits = (value if value >= 0 else ~value).bit_length() + 1
+    return f"{value} : i{(bits + 63) // 64 * 64}"
+
+
+def _typed_float(value: float) -> str:
+    return float_text(value) + " : f64"
+
+
+def _short_float(value: float) -> str:
+    text = float_text(value)
+    # Without its type, a float's bits would read as an integer.
+    return text + " : f64" if text.startswith("0x") else text
+
+
+def _bool(value: bool) -> str:
+    return "true" if value else "false"
+
+
+def _array(value: tuple[Attribute, ...]) -> str:
+    parts: list[str] = []
+    for entry in value:
+        function = _SHORT.get(type(entry))
+        parts.append(function(entry) if function is not None else _inferred(entry, _SHORT))
+    return "[" + ", ".join(parts) + "]"
+
+
+def _integer(attribute: IntegerAttr) -> str:
+    if attribute.type.name == "i1":
+        return _bool(bool(attribute.value))
+    return f"{int(attribute.value)} : {attribute.type.name}"
+
+
+def _float(attribute: FloatAttr) -> str:
+    name = attribute.type.name
+    if name not in FLOAT_FORMATS:
+        raise IRError(f"a float cannot have type {name}")
+    try:
+        return f"{float_text(float(attribute.value), name)} : {name}"
+    except ValueError as error:
+        raise IRError(f"{attribute.value!r} has no text form: {error}") from error
+
+
+def _symbol(attribute: SymbolRef) -> str:
+    return "::".join(
+        f"@{name}" if _BARE_KEY.fullmatch(name) else f"@{quoted(name)}" for name in attribute.path
+    )
+
+
+def _dictionary(attribute: DictAttr) -> str:
+    return dictionary_text(dict(attribute.items_))
+
+
+def _dense_array(attribute: DenseArray) -> str:
+    name = attribute.element.name
+    if not attribute.values:
+        return f"array<{name}>"
+    if name == "i1":
+        texts = [_bool(bool(value)) for value in attribute.values]
+    elif name in FLOAT_FORMATS:
+        texts = [float_text(float(value), name) for value in attribute.values]
+    else:
+        texts = [str(int(value)) for value in attribute.values]
+    return f"array<{name}: {', '.join(texts)}>"
+
+
+def _dense_elements(attribute: DenseElements) -> str:
+    return f"dense<{attribute.text}> : {attribute.type}"
+
+
+@lru_cache(maxsize=4096)
+def _opaque(attribute: OpaqueAttr) -> str:
+    dot = "." if attribute.name else ""
+    if attribute.body is None:
+        return f"#{attribute.dialect}{dot}{attribute.name}"
+    if not is_balanced(attribute.body):
+        raise IRError(
+            f"the body of #{attribute.dialect}{dot}{attribute.name} has brackets or strings that "
+            f"are not closed; make it a string literal: {attribute.body[:80]!r}"
+        )
+    return f"#{attribute.dialect}{dot}{attribute.name}<{attribute.body}>"
+
+
+#: Name and default of each field, by class; a field without a default has one that equals nothing.
+_FIELDS: dict[type, tuple[tuple[str, Any], ...]] = {}
+
+
+def _parameterized(attribute: ParameterizedAttr) -> str:
+    cls = type(attribute)
+    parts: list[str] = []
+    fields = _FIELDS.get(cls)
+    if fields is None:
+        fields = _FIELDS[cls] = tuple((f.name, f.default) for f in dataclasses.fields(cls))
+    for name, default in fields:
+        value = getattr(attribute, name)
+        if value == default:
+            continue
+        function = _SHORT.get(type(value))
+        text = function(value) if function is not None else _inferred(value, _SHORT)
+        parts.append(f"{name} = {text}")
+    body = f"<{', '.join(parts)}>" if parts else ""
+    return f"#{ATTRIBUTE_NAMES[cls]}{body}"
+
+
+_COMMON: dict[type, Callable[[Any], str]] = {
+    bool: _bool,
+    str: quoted,
+    tuple: _array,
+    Unit: lambda _: "unit",
+    IntegerAttr: _integer,
+    FloatAttr: _float,
+    SymbolRef: _symbol,
+    DictAttr: _dictionary,
+    DenseArray: _dense_array,
+    DenseElements: _dense_elements,
+    OpaqueAttr: _opaque,
+    TensorType: str,
+    TokenType: str,
+    OnType: str,
+    InFlightType: str,
+    OpaqueType: str,
+    ScalarType: str,
+    FunctionType: str,
+}
+_TYPED: dict[type, Callable[[Any], str]] = {**_COMMON, int: _typed_int, float: _typed_float}
+_SHORT: dict[type, Callable[[Any], str]] = {**_COMMON, int: _short_int, float: _short_float}
+
+
+def _inferred(value: object, table: dict[type, Callable[[Any], str]]) -> str:
+    """The text of a value whose very class is not in ``table``: registered ones, and subclasses.
+
+    ``numpy.float64`` and ``enum.IntEnum`` are such subclasses.
+    """
+    if isinstance(value, ParameterizedAttr):
+        if type(value) not in ATTRIBUTE_NAMES:
+            raise IRError(f"{type(value).__name__} is not registered: use register_attribute")
+        table[type(value)] = _parameterized
+        return _parameterized(value)
+    for base, plain in ((int, int), (float, float), (str, str.__str__)):
+        if isinstance(value, base):
+            return table[base](plain(value))
+    raise IRError(
+        f"{value!r} of type {type(value).__qualname__} is no attribute; convert it to bool, int, "
+        "float, str, a tuple, or a class of ir/attributes.py"
+    )

@@ -1,0 +1,454 @@
+"""Parsing operations: MLIR's generic form, as we print it and as MLIR's own printer does.
+
+Accepted beside what we print: comments, location and type aliases, properties (``<{...}>``, read as
+attributes), operands used before their definition, several results with a name each. Refused with
+an error: custom assembly forms (``func.func @main``), branches between blocks (JAX's control flow
+is structured: regions), and MLIR's attributes and types that no module of ours holds.
+
+What the text says of a block argument's location is checked and dropped.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from typing import NoReturn, TypeVar
+
+from baechi_jax.ir.attribute_parser import AttributeParser
+from baechi_jax.ir.attributes import Attribute
+from baechi_jax.ir.core import Block, Module, Operation, Region, Value
+from baechi_jax.ir.lexer import Scanner
+from baechi_jax.ir.type_parser import SIMPLE_TYPE
+from baechi_jax.ir.types import ScalarType, Type
+
+_T = TypeVar("_T")
+
+_NAME = r"%[\w$.-]+"
+_HEAD = re.compile(r'\s*(?:(%[^="]*?)\s*=\s*)?"([^"\\\n]+)"\s*\(([^()]*)\)', re.ASCII)
+_RESULTS = re.compile(r'\s*(%[^="]*?)\s*=\s*', re.ASCII)
+_RESULT = re.compile(rf"({_NAME})(?:\s*:\s*(\d+))?", re.ASCII)
+_OPERAND = re.compile(rf"{_NAME}(?:#\d+)?", re.ASCII)
+_SIGNATURE = re.compile(
+    rf'\s*:\s*(\((?:[^()"]|"[^"()\\\n]*")*\)\s*->\s*'
+    rf'(?:\((?:[^()"]|"[^"()\\\n]*")*\)|{SIMPLE_TYPE}))',
+    re.ASCII,
+)
+_COMMA = re.compile(r"\s*,\s*")
+_LABEL = re.compile(r"\s*\^([\w$.-]+)\s*", re.ASCII)
+_ARGUMENT = re.compile(rf"\s*({_NAME})\s*:", re.ASCII)
+_AUTOMATIC_NAME = re.compile(r"%(?:\d+|arg\d+)(?:#\d+)?$", re.ASCII)
+_BARE_OPERATION = re.compile(r"\s*([a-z_]\w*(?:\.\w+)*)", re.ASCII)
+
+#: Operations whose regions see no value from outside, so that names start afresh.
+_ISOLATED = frozenset(("builtin.module", "func.func"))
+
+
+def parse_module(text: str, filename: str = "<text>") -> Module:
+    """The module that ``text`` holds.
+
+    Operations without a module around them get one, as in ``mlir-opt``. Raises ParseError with
+    file, line, column, the line and a caret.
+    """
+    parser = _Parser(Scanner(text, filename))
+    ops = parser.run(parser.top_level)
+    if len(ops) == 1 and isinstance(ops[0], Module):
+        return ops[0]
+    block = Block()
+    block.extend(ops)
+    return Module(regions=[Region([block])])
+
+
+def parse_operation(text: str, filename: str = "<text>") -> Operation:
+    """The one operation that ``text`` holds; raises ParseError when there is not exactly one."""
+    parser = _Parser(Scanner(text, filename))
+    ops = parser.run(parser.top_level)
+    if len(ops) != 1:
+        raise parser.scanner.error(f"expected one operation, found {len(ops)}", 0)
+    return ops[0]
+
+
+def parse_attribute(text: str, filename: str = "<text>") -> Attribute:
+    """The attribute that ``text`` holds; raises ParseError."""
+    parser = _Parser(Scanner(text, filename))
+    return parser.run(parser.attribute)
+
+
+def parse_type(text: str, filename: str = "<text>") -> Type:
+    """The type that ``text`` holds; raises ParseError."""
+    parser = _Parser(Scanner(text, filename))
+    return parser.run(parser.read_type)
+
+
+class _Parser(AttributeParser):
+    """Parses operations; ``_values`` and the lists beside it belong to the isolated region."""
+
+    def __init__(self, scanner: Scanner) -> None:
+        super().__init__(scanner)
+        self._signatures: dict[str, tuple[tuple[Type, ...], tuple[Type, ...]]] = {}
+        #: Name (``%0``, ``%0#1``) -> value, for every name that is visible here.
+        self._values: dict[str, Value] = {}
+        #: Names defined in the innermost region, to be forgotten at its end.
+        self._defined: list[str] = []
+        #: Names used before their definition: a stand-in, and where the first use is.
+        self._forward: dict[str, tuple[Value, int]] = {}
+
+    def run(self, rule: Callable[[], _T]) -> _T:
+        """Apply ``rule`` to the whole text."""
+        scanner = self.scanner
+        try:
+            result = rule()
+        except RecursionError:
+            raise scanner.error("nested too deeply") from None
+        if not scanner.at_end():
+            raise scanner.error(f"expected the end of the text, found {scanner.found()}")
+        return result
+
+    def top_level(self) -> list[Operation]:
+        """Operations and alias definitions, up to the end of the text."""
+        scanner = self.scanner
+        ops: list[Operation] = []
+        while char := scanner.peek():
+            if char in "#!":
+                self.skip_alias_definition()
+            else:
+                ops.append(self.operation())
+        self._check_forward()
+        return ops
+
+    # Operations -------------------------------------------------------------------------------
+
+    def operation(self) -> Operation:
+        """One operation, and the names of its results."""
+        scanner = self.scanner
+        text = scanner.text
+        head = _HEAD.match(text, scanner.pos)
+        if head is not None:
+            results, name, operand_text = head.groups()
+            operands_start = head.start(3)
+            pos = scanner.pos = head.end()
+        else:
+            head, name, operand_text, operands_start = self._slow_head()
+            results = head.group(1) if head is not None else None
+            pos = scanner.pos
+        operands = self._operands(operand_text, operands_start) if operand_text else []
+
+        char = text[pos : pos + 1]
+        if char != " " or text[pos + 1 : pos + 2] not in ":{(":
+            char = scanner.peek()
+        else:
+            scanner.pos = pos + 1
+            char = text[pos + 1]
+        if char == "[":
+            raise scanner.error(
+                f"'{name}' branches to other blocks; control flow is structured here: use regions"
+            )
+        attributes: dict[str, Attribute] | None = None
+        if char == "<":
+            scanner.pos += 1
+            attributes = self.dictionary()
+            scanner.expect(">", "after properties")
+            char = scanner.peek()
+        regions = self._regions(name) if char == "(" else ()
+        if regions:
+            char = scanner.peek()
+        if char == "{":
+            begin = scanner.pos
+            given = self.dictionary()
+            if attributes is None:
+                attributes = given
+            else:
+                for key, value in given.items():
+                    if key in attributes:
+                        raise scanner.error(f"'{key}' is both a property and an attribute", begin)
+                    attributes[key] = value
+        inputs, outputs, begin = self._signature(name)
+        if len(inputs) != len(operands):
+            raise scanner.error(
+                f"'{name}' has {len(operands)} operands but {len(inputs)} types", begin
+            )
+        for index, (operand, type_) in enumerate(zip(operands, inputs)):
+            if operand.type is not type_ and operand.type != type_:
+                self._wrong_type(operand, index, operand_text, type_, operands_start, name)
+        location = self.trailing_location()
+        if name == "builtin.module":
+            op: Operation = self._module(operands, outputs, attributes, regions, begin)
+            op.location = location
+        else:
+            op = Operation(name, operands, outputs, attributes, regions, location)
+        if head is not None and results is not None:
+            self._name_results(op, results, head.start(1))
+        return op
+
+    def _module(
+        self,
+        operands: list[Value],
+        outputs: tuple[Type, ...],
+        attributes: dict[str, Attribute] | None,
+        regions: Sequence[Region],
+        begin: int,
+    ) -> Module:
+        if operands or outputs or len(regions) != 1:
+            raise self.scanner.error(
+                "'builtin.module' has one region, no operands and no results", begin
+            )
+        if not regions[0].blocks:
+            regions[0].add_block(Block())
+        return Module(attributes, regions)
+
+    def _slow_head(self) -> tuple[re.Match[str] | None, str, str, int]:
+        """The head of an operation whose name has escapes, or what is wrong with it.
+
+        Returns the match of the results, the name, and the operands' text and where it starts.
+        """
+        scanner = self.scanner
+        scanner.peek()
+        results = scanner.match(_RESULTS)
+        if results is None and scanner.text.startswith("%", scanner.pos):
+            self._explain_results()
+        bare = _BARE_OPERATION.match(scanner.text, scanner.pos)
+        if bare is not None:
+            raise scanner.error(
+                f'expected an operation in MLIR\'s generic form, such as "{bare.group(1)}"(...); '
+                "print it with --mlir-print-op-generic"
+            )
+        if scanner.peek() != '"':
+            raise scanner.error(f"expected an operation, found {scanner.found()}")
+        begin = scanner.pos
+        name = scanner.string("the name of an operation")
+        if not name:
+            raise scanner.error("an operation needs a name", begin)
+        scanner.expect("(", f"before the operands of '{name}'")
+        begin = scanner.pos
+        if scanner.accept(")"):
+            return results, name, "", begin
+        while True:
+            scanner.peek()
+            if not scanner.match(_OPERAND):
+                raise scanner.error(f"expected an operand of '{name}', found {scanner.found()}")
+            if not scanner.accept(","):
+                end = scanner.pos
+                scanner.expect(")", f"or ',' in the operands of '{name}'")
+                return results, name, scanner.text[begin:end], begin
+
+    def _explain_results(self) -> NoReturn:
+        scanner = self.scanner
+        while True:
+            scanner.peek()
+            if not scanner.match(_RESULT):
+                raise scanner.error(f"expected the name of a result, found {scanner.found()}")
+            if not scanner.accept(","):
+                raise scanner.error(f"expected '=' after the results, found {scanner.found()}")
+
+    # Values -----------------------------------------------------------------------------------
+
+    def _operands(self, text: str, start: int) -> list[Value]:
+        values = self._values
+        operands: list[Value] = []
+        for part in text.split(","):
+            name = part.strip()
+            value = values.get(name)
+            operands.append(value if value is not None else self._use(name, part, start))
+            start += len(part) + 1
+        return operands
+
+    def _use(self, name: str, part: str, start: int) -> Value:
+        """A use of a name that is not known as it is written."""
+        begin = start + len(part) - len(part.lstrip())
+        if not _OPERAND.fullmatch(name):
+            raise self.scanner.error(f"expected an operand such as %0, found '{name}'", begin)
+        base, _, number = name.partition("#")
+        if base in self._values:
+            if number.strip("0") == "" and f"{base}#1" not in self._values:
+                return self._values[base]
+            raise self.scanner.error(f"'{base}' has no result number {number}", begin)
+        key = base if number.strip("0") == "" else f"{base}#{int(number)}"
+        known = self._forward.get(key)
+        if known is None:
+            known = self._forward[key] = (_Forward(key), begin)
+        return known[0]
+
+    def _wrong_type(
+        self, operand: Value, index: int, text: str, type_: Type, start: int, name: str
+    ) -> None:
+        """Fix the type of a value used before its definition, or refuse."""
+        if isinstance(operand, _Forward) and not operand.typed:
+            operand.type = type_
+            operand.typed = True
+            return
+        parts = text.split(",")
+        begin = start + sum(len(part) + 1 for part in parts[:index])
+        begin += len(parts[index]) - len(parts[index].lstrip())
+        raise self.scanner.error(
+            f"operand {index} of '{name}', {parts[index].strip()}, has type {operand.type}, "
+            f"but is used as {type_}",
+            begin,
+        )
+
+    def _name_results(self, op: Operation, text: str, start: int) -> None:
+        if len(op.results) == 1 and _OPERAND.fullmatch(text):
+            self._define(text, op.results[0], start)
+            return
+        scanner = self.scanner
+        names: list[tuple[str, int, int]] = []
+        total = 0
+        pos = start
+        end = start + len(text)
+        while True:
+            match = _RESULT.match(scanner.text, pos)
+            if match is None or match.end() > end:
+                raise scanner.error("expected the name of a result, such as %0", pos)
+            count = 1 if match.group(2) is None else int(match.group(2))
+            names.append((match.group(1), count, pos))
+            total += count
+            pos = match.end()
+            if pos == end:
+                break
+            comma = _COMMA.match(scanner.text, pos)
+            if comma is None:
+                raise scanner.error("expected ',' or '=' after a result", pos)
+            pos = comma.end()
+        if total != len(op.results):
+            raise scanner.error(
+                f"'{op.name}' has {len(op.results)} results, but {total} are named", start
+            )
+        index = 0
+        for name, count, where in names:
+            if count == 0:
+                raise scanner.error(f"'{name}' names no result", where)
+            if count == 1:
+                self._define(name, op.results[index], where)
+            else:
+                self._define(name, op.results[index], where)
+                for number in range(count):
+                    self._define(f"{name}#{number}", op.results[index + number], where)
+            index += count
+
+    def _define(self, name: str, value: Value, pos: int) -> None:
+        if name in self._values:
+            raise self.scanner.error(f"'{name}' is defined twice", pos)
+        self._values[name] = value
+        self._defined.append(name)
+        if not _AUTOMATIC_NAME.match(name):
+            value.name = name[1:].partition("#")[0]
+        if self._forward and name in self._forward:
+            stand_in, begin = self._forward.pop(name)
+            if stand_in.type != value.type:
+                raise self.scanner.error(
+                    f"'{name}' has type {value.type}, but was used before as {stand_in.type}", begin
+                )
+            stand_in.replace_all_uses_with(value)
+
+    def _check_forward(self) -> None:
+        for name, (_, pos) in self._forward.items():
+            raise self.scanner.error(f"undefined value '{name}'", pos)
+
+    # Regions ----------------------------------------------------------------------------------
+
+    def _regions(self, name: str) -> list[Region]:
+        scanner = self.scanner
+        scanner.expect("(", "before regions")
+        outer = (self._values, self._forward)
+        isolated = name in _ISOLATED
+        regions: list[Region] = []
+        while True:
+            if isolated:
+                self._values, self._forward = {}, {}
+            scanner.expect("{", f"before a region of '{name}'")
+            regions.append(self._region())
+            if isolated:
+                self._check_forward()
+            if not scanner.accept(","):
+                break
+        self._values, self._forward = outer
+        scanner.expect(")", f"after the regions of '{name}'")
+        return regions
+
+    def _region(self) -> Region:
+        scanner = self.scanner
+        outer_defined = self._defined
+        self._defined = []
+        region = Region()
+        labels: set[str] = set()
+        block: Block | None = None
+        while True:
+            char = scanner.peek()
+            if char == "}":
+                scanner.pos += 1
+                break
+            if char == "^":
+                block = region.add_block(self._block_header(labels))
+                continue
+            if not char:
+                raise scanner.error(
+                    "expected '}' at the end of a region, found the end of the text"
+                )
+            if block is None:
+                block = region.add_block(Block())
+            block.append(self.operation())
+        for name in self._defined:
+            del self._values[name]
+        self._defined = outer_defined
+        return region
+
+    def _block_header(self, labels: set[str]) -> Block:
+        scanner = self.scanner
+        match = scanner.match(_LABEL)
+        if match is None:
+            raise scanner.error(f"expected a block such as ^bb0, found {scanner.found()}")
+        label = match.group(1)
+        if label in labels:
+            raise scanner.error(f"block '^{label}' is defined twice", match.start(1) - 1)
+        labels.add(label)
+        block = Block()
+        if scanner.accept("(") and not scanner.accept(")"):
+            while True:
+                argument = scanner.match(_ARGUMENT)
+                if argument is None:
+                    raise scanner.error(
+                        f"expected an argument such as %arg0: f32, found {scanner.found()}"
+                    )
+                value = block.add_argument(self.read_type())
+                self._define(argument.group(1), value, argument.start(1))
+                self.trailing_location()
+                if not scanner.accept(","):
+                    scanner.expect(")", "or ',' in the arguments of a block")
+                    break
+        scanner.expect(":", f"after block '^{label}'")
+        return block
+
+    # Types ------------------------------------------------------------------------------------
+
+    def _signature(self, name: str) -> tuple[tuple[Type, ...], tuple[Type, ...], int]:
+        """``: (operand types) -> result types``, and where it begins."""
+        scanner = self.scanner
+        match = _SIGNATURE.match(scanner.text, scanner.pos)
+        if match is not None:
+            known = self._signatures.get(match.group(1))
+            if known is not None:
+                scanner.pos = match.end()
+                return (*known, match.start(1))
+        scanner.expect(":", f"and the types of '{name}'")
+        begin = scanner.space_end()
+        inputs = self.type_list(f"the operand types of '{name}'")
+        if not scanner.accept("->"):
+            raise scanner.error(
+                f"expected '->' between operand and result types, found {scanner.found()}"
+            )
+        outputs = self.result_types()
+        if match is not None and match.end() == scanner.pos:
+            self._signatures[match.group(1)] = (inputs, outputs)
+        return inputs, outputs, begin
+
+
+class _Forward(Value):
+    """Stands for a value that is used before its definition."""
+
+    __slots__ = ("typed",)
+
+    def __init__(self, name: str) -> None:
+        super().__init__(_UNTYPED, 0, name)
+        self.typed = False
+
+
+#: The type of a stand-in before its first use is complete.
+_UNTYPED = ScalarType("?")

@@ -1,0 +1,216 @@
+"""Printing operations in MLIR's generic form.
+
+What is printed parses back to the same module, here and in MLIR. Names are unique in a function,
+since a region sees the names around it: ``%arg0`` for the arguments of a function, ``%0``, ``%1``,
+... for the rest, and a value's own name where it has one.
+"""
+
+from __future__ import annotations
+
+import re
+
+from baechi_jax.ir.attribute_printer import dictionary_text, quoted
+from baechi_jax.ir.core import Block, Operation, OpResult, Value
+from baechi_jax.ir.errors import IRError
+from baechi_jax.ir.location import Location
+from baechi_jax.ir.types import FunctionType, Type
+
+_NOT_IN_NAMES = re.compile(r"[^\w$.-]", re.ASCII)
+_AUTOMATIC_NAME = re.compile(r"\d.*|arg\d+", re.ASCII)
+
+
+def print_module(op: Operation, *, locations: bool = True) -> str:
+    """The text of ``op``, ending in a newline; ``locations`` adds ``loc(...)`` where it is known.
+
+    Raises IRError when an attribute has no text form, naming the operation.
+    """
+    printer = Printer(locations=locations)
+    printer.print(op, "")
+    printer.out.append("\n")
+    return "".join(printer.out)
+
+
+def print_head(op: Operation, printer: Printer | None = None) -> str:
+    """One line: ``op`` with ``{...}`` for its regions and without its location."""
+    printer = Printer(locations=False) if printer is None else printer
+    start = len(printer.out)
+    printer.print(op, "", bodies=False)
+    line = "".join(printer.out[start:])
+    del printer.out[start:]
+    return line
+
+
+class Printer:
+    """Collects text in ``out``. Names of values stay the same for the life of a printer."""
+
+    __slots__ = ("_locations", "_names", "_next", "_strings", "_types", "_used", "locations", "out")
+
+    def __init__(self, *, locations: bool) -> None:
+        self.locations = locations
+        self.out: list[str] = []
+        self._names: dict[Value, str] = {}
+        self._used: set[str] = set()
+        self._next = 0
+        # By identity: the module keeps its types and locations alive while we print.
+        self._types: dict[int, str] = {}
+        self._locations: dict[int, str] = {}
+        self._strings: dict[str, str] = {}
+
+    # Names ------------------------------------------------------------------------------------
+
+    def name(self, value: Value) -> str:
+        """The name of ``value`` as an operand: ``%0``, or ``%0#1`` of several results."""
+        known = self._names.get(value)
+        if known is not None:
+            return known
+        if isinstance(value, OpResult) and len(value.owner.results) > 1:
+            base = self._fresh(value.owner.results[0])
+            for result in value.owner.results:
+                self._names[result] = f"{base}#{result.index}"
+            return self._names[value]
+        name = self._names[value] = self._fresh(value)
+        return name
+
+    def _fresh(self, value: Value) -> str:
+        hint = value.name
+        if hint is None:
+            name = f"%{self._next}"
+            self._next += 1
+            # A hint is never a number, so numbers do not clash.
+            return name
+        hint = _NOT_IN_NAMES.sub("_", hint)
+        if not hint or _AUTOMATIC_NAME.fullmatch(hint):
+            hint = f"_{hint}"
+        name = f"%{hint}"
+        count = 0
+        while name in self._used:
+            count += 1
+            name = f"%{hint}_{count}"
+        self._used.add(name)
+        return name
+
+    def _name_function_arguments(self, block: Block) -> None:
+        for argument in block.arguments:
+            if argument.name is None:
+                self._names[argument] = f"%arg{argument.index}"
+
+    # Operations -------------------------------------------------------------------------------
+
+    def print(self, op: Operation, indent: str, *, bodies: bool = True) -> None:
+        """Append ``op``; with ``bodies`` false its regions are left out."""
+        names = self._names
+        out = self.out
+        text = ""
+        results = op.results
+        if results:
+            if len(results) == 1:
+                result = results[0]
+                name = names.get(result)
+                if name is None:
+                    name = names[result] = self._fresh(result)
+                text = f"{name} = "
+            else:
+                base = self.name(results[0]).partition("#")[0]
+                text = f"{base}:{len(results)} = "
+        operands = op.operands
+        if len(operands) == 1:
+            value = operands[0]
+            operand_text = names.get(value) or self.name(value)
+        else:
+            operand_text = ", ".join([names.get(value) or self.name(value) for value in operands])
+        quoted_name = self._strings.get(op.name)
+        if quoted_name is None:
+            quoted_name = self._strings[op.name] = self._quoted_name(op)
+        text = f"{text}{quoted_name}({operand_text})"
+        if op.regions:
+            out.append(text)
+            self._print_regions(op, indent, bodies)
+            text = ""
+        if op.attributes:
+            try:
+                text = f"{text} {dictionary_text(op.attributes)}"
+            except IRError as error:
+                raise IRError(f"cannot print '{op.name}' at {op.location}: {error}") from error
+        types = self._types
+        inputs = ", ".join(
+            [types.get(id(value.type)) or self._type(value.type) for value in operands]
+        )
+        if len(results) == 1:
+            type_ = results[0].type
+            outputs = types.get(id(type_)) or self._type(type_)
+            if isinstance(type_, FunctionType):
+                outputs = f"({outputs})"
+        else:
+            parts = [types.get(id(result.type)) or self._type(result.type) for result in results]
+            outputs = f"({', '.join(parts)})"
+        text = f"{text} : ({inputs}) -> {outputs}"
+        if self.locations:
+            location = op.location
+            known = self._locations.get(id(location))
+            if known is None:
+                known = self._locations[id(location)] = self._location(location)
+            text += known
+        out.append(text)
+
+    def _print_regions(self, op: Operation, indent: str, bodies: bool) -> None:
+        out = self.out
+        if not bodies:
+            out.append(f" ({', '.join(['{...}'] * len(op.regions))})")
+            return
+        # The names of a function are its own: its text stays as it is beside any other.
+        is_function = op.name == "func.func"
+        if is_function:
+            saved = (self._used, self._next)
+            self._used, self._next = set(), 0
+        inner = indent + "  "
+        separator = " ("
+        for region in op.regions:
+            out.append(separator + "{\n")
+            separator = ", "
+            if is_function and region.blocks:
+                self._name_function_arguments(region.blocks[0])
+            for index, block in enumerate(region.blocks):
+                if index or block.arguments or not block.ops:
+                    self._print_label(block, index, indent)
+                for child in block.ops:
+                    out.append(inner)
+                    self.print(child, inner)
+                    out.append("\n")
+            out.append(indent + "}")
+        out.append(")")
+        if is_function:
+            self._used, self._next = saved
+
+    def _print_label(self, block: Block, index: int, indent: str) -> None:
+        arguments = ", ".join(
+            [f"{self.name(argument)}: {self._type(argument.type)}" for argument in block.arguments]
+        )
+        self.out.append(f"{indent}^bb{index}{f'({arguments})' if arguments else ''}:\n")
+
+    # Pieces -----------------------------------------------------------------------------------
+
+    def _quoted_name(self, op: Operation) -> str:
+        if not op.name:
+            raise IRError(f"an operation at {op.location} has no name")
+        return quoted(op.name)
+
+    def _type(self, type_: Type) -> str:
+        text = self._types.get(id(type_))
+        if text is None:
+            text = self._types[id(type_)] = str(type_)
+        return text
+
+    def _location(self, location: Location) -> str:
+        text = ""
+        if location.file:
+            text = f"{self._string(location.file)}:{location.line}:{location.column}"
+        if location.name:
+            name = self._string(location.name)
+            text = f"{name}({text})" if text else name
+        return f" loc({text})" if text else ""
+
+    def _string(self, text: str) -> str:
+        known = self._strings.get(text)
+        if known is None:
+            known = self._strings[text] = quoted(text)
+        return known
