@@ -1,12 +1,12 @@
-"""From a planned module and its timeline to what a report shows.
+"""From a placed module to what a report shows.
 
-Assumes the form that ``schedule`` or a later pass leaves (docs/ir.md). Layers are found op by op,
-so a task that merges many layers still shows each of them.
+Assumes the form that ``insert-transfers`` or a later pass leaves (docs/ir.md). Layers are found op
+by op, so a task that merges many layers still shows each of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from baechi_jax.ir.attributes import DictAttr
@@ -14,8 +14,9 @@ from baechi_jax.ir.core import BlockArgument, Module, Operation, OpResult, Value
 from baechi_jax.ir.cost import Cost, DeviceMemory
 from baechi_jax.ir.function import argument_attributes
 from baechi_jax.ir.location import Location
-from baechi_jax.ir.topology import Topology
 from baechi_jax.ir.types import OnType, nbytes, unplaced
+from baechi_jax.passes.simulate.timeline import ModuleRun, run_module
+from baechi_jax.passes.tasks import topology_of
 from baechi_jax.report.layers import layer_names, phase_of
 from baechi_jax.report.view import (
     DeviceView,
@@ -37,21 +38,12 @@ _SMALLEST_PART = 0.004
 _TASK, _SEND, _RECV = "baechi.task", "baechi.send", "baechi.recv"
 
 
-@dataclass(frozen=True, slots=True)
-class Times:
-    """When each task and send of ``@main`` runs: seconds from the start of the step."""
+def build_view(module: Module, title: str) -> PlanView:
+    """What a report shows of ``module``, simulated on its own topology; ``title`` heads it.
 
-    start: Mapping[Operation, float]
-    end: Mapping[Operation, float]
-    step_seconds: float
-    lower_bound_seconds: float
-    #: Per device, ``((seconds, bytes from then on), ...)``.
-    memory: tuple[tuple[tuple[float, int], ...], ...]
-
-
-def build_view(module: Module, topology: Topology, times: Times, title: str) -> PlanView:
-    """What a report shows of ``module``, which runs on ``topology`` at ``times``."""
-    return _Builder(module, topology, times).build(title)
+    Raises PassError when the module has no topology or is not placed.
+    """
+    return _Builder(module, run_module(module)).build(title)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,10 +56,11 @@ class _Place:
 
 
 class _Builder:
-    def __init__(self, module: Module, topology: Topology, times: Times) -> None:
+    def __init__(self, module: Module, run: ModuleRun) -> None:
         self.module = module
-        self.topology = topology
-        self.times = times
+        self.topology = topology = topology_of(module)
+        self.times = run.times
+        self.simulation = run.simulation
         self.main = module.main
         self.tasks = [op for op in self.main.body.ops if op.name == _TASK]
         self.kind_index = {kind: index for index, kind in enumerate(topology.kinds)}
@@ -79,17 +72,18 @@ class _Builder:
         tasks = tuple(self._task(op) for op in self.tasks)
         transfers = tuple(self._transfer(op) for op in self.main.body.ops if op.name == _SEND)
         nodes, edges = self._graph()
+        bound = self.main.attributes.get("baechi.lower_bound_seconds")
         return PlanView(
             title=title,
             devices=self._devices(tasks, transfers),
             tasks=tasks,
             transfers=transfers,
-            memory=self.times.memory,
+            memory=tuple(map(tuple, self.simulation.memory_steps)),
             values=self._values(),
             nodes=nodes,
             edges=edges,
-            step_seconds=self.times.step_seconds,
-            lower_bound_seconds=self.times.lower_bound_seconds,
+            step_seconds=self.simulation.makespan_seconds,
+            lower_bound_seconds=float(bound) if isinstance(bound, float | int) else 0.0,
             placement=_placement(self.module),
         )
 
@@ -125,8 +119,8 @@ class _Builder:
         return TaskView(
             name=str(task.attributes.get("sym_name", "task")),
             device=_device(task),
-            start_seconds=self.times.start[task],
-            end_seconds=self.times.end[task],
+            start_seconds=self.times[task][0],
+            end_seconds=self.times[task][1],
             layer=main.layer,
             phase=main.phase,
             parts=parts,
@@ -158,8 +152,8 @@ class _Builder:
             channel=_integer(send, "channel"),
             source=_integer(send, "from"),
             target=_integer(send, "to"),
-            start_seconds=self.times.start[send],
-            end_seconds=self.times.end[send],
+            start_seconds=self.times[send][0],
+            end_seconds=self.times[send][1],
             nbytes=nbytes(value.type),
             value=self._name(value),
         )
@@ -175,7 +169,7 @@ class _Builder:
         for index, device in enumerate(self.topology.devices):
             plan = planned[index] if index < len(planned) else None
             mine = [task for task in tasks if task.device == index]
-            peak = max((held for _, held in self.times.memory[index]), default=0)
+            peak = self.simulation.peak_bytes[index]
             exact = plan if isinstance(plan, DeviceMemory) else DeviceMemory(peak, peak)
             views.append(
                 DeviceView(
