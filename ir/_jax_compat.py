@@ -1,0 +1,330 @@
+"""Every private or semi-private JAX name that this package uses, for jax 0.10 to 0.12.
+
+Nothing else imports ``jax._src`` or depends on what differs between versions. Each name says where
+it lives and what changed. In jax 0.12 ``ClosedJaxpr`` is ``Jaxpr``: a jaxpr whose constants have
+values attached.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+import jax
+import numpy as np
+from jax._src import core as _core  # 0.10-0.12: InternalMutableArrayEffect, NamedAxisEffect
+from jax._src import effects as _effects  # 0.10-0.12: JaxprInputEffect, ordered_effects
+from jax._src import literals as _literals  # 0.10-0.12: TypedNdArray
+from jax._src import source_info_util as _source  # 0.10-0.12; jax.extend has `summarize` only
+from jax._src.interpreters import pxla as _pxla  # 0.10-0.12: _discharge_internal_refs
+from jax._src.random import prng as _prng  # 0.10-0.12: KeyTy, prngs
+from jax.extend.core import (
+    ClosedJaxpr,
+    DebugInfo,
+    DropVar,
+    Jaxpr,
+    JaxprEqn,
+    Literal,
+    Primitive,
+    Var,
+    new_jaxpr_eqn,
+)
+
+__all__ = [
+    "ONE_JAXPR_CLASS",
+    "ClosedJaxpr",
+    "DropVar",
+    "Jaxpr",
+    "JaxprEqn",
+    "Literal",
+    "Primitive",
+    "Var",
+    "closed_jaxpr",
+    "discharge_internal_refs",
+    "effect_kind",
+    "extend_call_params",
+    "is_jaxpr",
+    "is_ordered",
+    "jaxpr_consts",
+    "jaxpr_inputs",
+    "key_dtype",
+    "key_tag",
+    "literal_value",
+    "open_jaxpr",
+    "primitive_named",
+    "read_params",
+    "rebuild_eqn",
+    "user_frame",
+    "write_params",
+]
+
+#: A ClosedJaxpr or a Jaxpr; one class in 0.12.
+AnyJaxpr: TypeAlias = Any
+
+#: jax >= 0.11: constants are attached to the jaxpr itself.
+ONE_JAXPR_CLASS: bool = ClosedJaxpr is Jaxpr
+
+
+# Jaxprs -----------------------------------------------------------------------------------------
+
+
+def is_jaxpr(value: object) -> bool:
+    """Whether ``value`` is a jaxpr, open or closed."""
+    return isinstance(value, ClosedJaxpr | Jaxpr)
+
+
+def jaxpr_consts(jaxpr: AnyJaxpr) -> list[tuple[Var, Any]]:
+    """The constants that have values attached, with their variables."""
+    consts = getattr(jaxpr, "consts", ())  # an open Jaxpr of 0.10 has no `consts`
+    return list(zip(jaxpr.constvars, consts)) if consts else []
+
+
+def jaxpr_inputs(jaxpr: AnyJaxpr) -> list[Var]:
+    """The variables that a caller gives: constants without a value first, then ``invars``."""
+    if getattr(jaxpr, "consts", ()):
+        return list(jaxpr.invars)
+    return [*jaxpr.constvars, *jaxpr.invars]
+
+
+def open_jaxpr(
+    invars: Sequence[Var],
+    outvars: Sequence[Any],
+    eqns: Sequence[JaxprEqn],
+    name: str,
+    num_constvars: int = 0,
+) -> Jaxpr:
+    """A jaxpr without constants; its effects are those of its equations.
+
+    The first ``num_constvars`` of ``invars`` become constvars: 0.10 keeps some open jaxprs that way
+    (0.12 makes them plain leading inputs).
+    """
+    debug_info = DebugInfo("baechi", name, None, None)
+    return Jaxpr(
+        list(invars[:num_constvars]),
+        list(invars[num_constvars:]),
+        list(outvars),
+        list(eqns),
+        _visible_effects(eqns, invars),
+        debug_info,
+    )
+
+
+def closed_jaxpr(
+    invars: Sequence[Var], outvars: Sequence[Any], eqns: Sequence[JaxprEqn], name: str
+) -> ClosedJaxpr:
+    """A closed jaxpr without constants."""
+    return ClosedJaxpr(open_jaxpr(invars, outvars, eqns, name), [])
+
+
+def _visible_effects(eqns: Iterable[JaxprEqn], invars: Sequence[Var]) -> set[Any]:
+    """The union of the equations' effects, without those on references made inside."""
+    effects: set[Any] = set()
+    given: set[Var] | None = None
+    for eqn in eqns:
+        for effect in eqn.effects:
+            if isinstance(effect, _effects.JaxprInputEffect):
+                given = set(invars) if given is None else given
+                if effect.input not in given:
+                    continue
+            effects.add(effect)
+    return effects
+
+
+def rebuild_eqn(
+    original: JaxprEqn | None,
+    invars: Sequence[Any],
+    outvars: Sequence[Var],
+    primitive: Primitive,
+    params: Mapping[str, Any],
+) -> JaxprEqn:
+    """An equation; its effects, source and context are those of ``original``, where there is one.
+
+    An effect on an input (reading or writing a reference) names the input's variable, so it is
+    renamed with it.
+    """
+    if original is None:
+        return new_jaxpr_eqn(list(invars), list(outvars), primitive, dict(params), set())
+    effects = original.effects
+    if effects:
+        renamed = dict(zip(map(id, original.invars), invars))
+        effects = {_rename(effect, renamed) for effect in effects}
+    return new_jaxpr_eqn(
+        list(invars),
+        list(outvars),
+        primitive,
+        dict(params),
+        effects,
+        original.source_info,
+        original.ctx,
+    )
+
+
+def _rename(effect: Any, renamed: Mapping[int, Any]) -> Any:
+    if isinstance(effect, _effects.JaxprInputEffect) and not isinstance(effect.input, int):
+        new = renamed.get(id(effect.input))
+        return effect if new is None else effect.replace(new)
+    return effect
+
+
+# Effects ----------------------------------------------------------------------------------------
+
+
+def effect_kind(effect: Any) -> str | None:
+    """The name of the token chain that ``effect`` belongs to; None for what needs no order.
+
+    Reads and writes of references, and their making, share the chain ``Ref``. The others go by
+    class: ``OrderedIO``, ``IO``, ``OrderedDebug``, ``Debug``, ... An axis name in scope is no effect.
+    """
+    if isinstance(effect, _core.NamedAxisEffect):
+        return None
+    if isinstance(effect, _effects.JaxprInputEffect | _core.InternalMutableArrayEffect):
+        return "Ref"
+    return type(effect).__name__.removesuffix("Effect")
+
+
+def is_ordered(effect: Any) -> bool:
+    """Whether JAX keeps ``effect`` in program order from one run to the next."""
+    return bool(_effects.ordered_effects.contains(effect))
+
+
+def discharge_internal_refs(jaxpr: ClosedJaxpr) -> ClosedJaxpr:
+    """Turn references (``jax.new_ref``) made inside into values, as JAX does when it lowers.
+
+    A reference cannot leave the program that it is made in, so it could not pass from one task to
+    another.
+    """
+    if not any(isinstance(e, _core.InternalMutableArrayEffect) for e in jaxpr.effects):
+        return jaxpr
+    return _pxla._discharge_internal_refs(jaxpr)  # noqa: SLF001
+
+
+# Source information -------------------------------------------------------------------------------
+
+
+def user_frame(traceback: Any) -> tuple[str, int, int]:
+    """``(file, line, column)`` of the innermost frame outside JAX; ``("", 0, 0)`` if unknown."""
+    if traceback is None:
+        return ("", 0, 0)
+    codes, instructions = traceback.raw_frames()
+    for code, instruction in zip(codes, instructions):
+        if _source.is_user_filename(code.co_filename):
+            key = (code.co_filename, code, instruction)
+            frame = _FRAMES.get(key)
+            if frame is None:
+                found = _source.raw_frame_to_frame(code, instruction)
+                frame = _FRAMES[key] = (found.file_name, found.start_line, found.start_column)
+            return frame
+    return ("", 0, 0)
+
+
+#: Code objects compare by content, the file's name aside.
+_FRAMES: dict[tuple[str, Any, int], tuple[str, int, int]] = {}
+
+
+# Values -------------------------------------------------------------------------------------------
+
+
+def literal_value(value: Any, aval: Any) -> Any:
+    """``value`` as what a Literal of type ``aval`` holds: it keeps its dtype and weak type."""
+    return _literals.TypedNdArray(np.asarray(value, dtype=aval.dtype), aval)
+
+
+def key_tag(dtype: Any) -> str | None:
+    """The short name of a typed random key's implementation (``fry``); None for other dtypes."""
+    return dtype._impl.tag if isinstance(dtype, _prng.KeyTy) else None  # noqa: SLF001
+
+
+def key_dtype(tag: str) -> Any:
+    """The dtype of typed random keys whose implementation is ``tag``; KeyError if none."""
+    for impl in _prng.prngs.values():
+        if impl.tag == tag:
+            return _prng.KeyTy(impl)
+    raise KeyError(tag)
+
+
+# Primitives ---------------------------------------------------------------------------------------
+
+
+def primitive_named(name: str) -> Primitive | None:
+    """The public primitive (``jax.extend.core.primitives``) called ``name``, or None."""
+    global _PRIMITIVES  # noqa: PLW0603
+    if _PRIMITIVES is None:
+        from jax.extend.core import primitives
+
+        found = (getattr(primitives, entry) for entry in dir(primitives) if entry.endswith("_p"))
+        _PRIMITIVES = {entry.name: entry for entry in found if isinstance(entry, Primitive)}
+    return _PRIMITIVES.get(name)
+
+
+_PRIMITIVES: dict[str, Primitive] | None = None
+
+
+def read_params(eqn: JaxprEqn) -> dict[str, Any]:
+    """The parameters of ``eqn`` under the names that the IR uses, whatever the version.
+
+    0.12: a scan's ``ft_in`` and ``ft_out`` (trees of its inputs and outputs) become the counts
+    ``num_consts`` and ``num_carry`` of 0.10.
+    """
+    params: dict[str, Any] = eqn.params
+    if eqn.primitive.name != "scan" or "ft_in" not in params:
+        return params
+    consts, carry, _ = params["ft_in"].unpack()
+    renamed: dict[str, Any] = {}
+    for name, value in params.items():
+        if name == "ft_in":
+            renamed["num_consts"] = len(consts)
+            renamed["num_carry"] = len(carry)
+        elif name != "ft_out":
+            renamed[name] = value
+    return renamed
+
+
+def write_params(eqn: JaxprEqn, params: dict[str, Any], num_operands: int) -> dict[str, Any]:
+    """The reverse of ``read_params``: ``params`` as ``eqn.primitive`` takes them.
+
+    Raises ValueError where the carry's size changed: 0.12 cannot be told its new structure.
+    """
+    if eqn.primitive.name != "scan" or "ft_in" not in eqn.params:
+        return params
+    ft_in, ft_out = eqn.params["ft_in"], eqn.params["ft_out"]
+    consts, carry, xs = ft_in.unpack()
+    num_consts, num_carry = params["num_consts"], params["num_carry"]
+    rest = {k: v for k, v in params.items() if k not in ("num_consts", "num_carry")}
+    if num_consts != len(consts) or num_carry != len(carry) or num_operands != len(ft_in):
+        if num_carry != len(carry):
+            raise ValueError(f"a scan of {len(carry)} carried values cannot become {num_carry}")
+        from jax._src import flattree  # 0.12
+
+        num_xs = num_operands - num_consts - num_carry
+        xs = xs if num_xs == len(xs) else flattree.pack(_singletons(flattree, num_xs))
+        ft_in = flattree.pack((flattree.pack(_singletons(flattree, num_consts)), carry, xs))
+    return {**rest, "ft_in": ft_in, "ft_out": ft_out}
+
+
+def _singletons(flattree: Any, count: int) -> tuple[Any, ...]:
+    return tuple(flattree.FTSingleton(None) for _ in range(count))
+
+
+def extend_call_params(name: str, params: dict[str, Any], extra: int) -> dict[str, Any]:
+    """``params`` of a call (jit, custom derivative, remat) that takes ``extra`` inputs more, first."""
+    if not extra:
+        return params
+    front: dict[str, Callable[[Any], Any]] = {
+        "in_shardings": lambda old: (_unspecified(),) * extra + old,
+        "in_layouts": lambda old: (None,) * extra + old,
+        "donated_invars": lambda old: (False,) * extra + old,
+        "num_consts": lambda old: old + extra,
+        "prevent_cse": lambda old: (False,) * extra + old if isinstance(old, tuple) else old,
+    }
+    return {key: front[key](old) if key in front else old for key, old in params.items()}
+
+
+def _unspecified() -> Any:
+    from jax._src.sharding_impls import UNSPECIFIED  # 0.10-0.12
+
+    return UNSPECIFIED
+
+
+def typeof(value: Any) -> Any:
+    """The abstract value of ``value``."""
+    return jax.typeof(value)

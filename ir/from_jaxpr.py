@@ -1,0 +1,483 @@
+"""A ClosedJaxpr as a module: the form *Traced* of ``docs/ir.md``.
+
+Every equation becomes one operation, ``jax.<primitive>``; calls have one name each whatever JAX
+calls them (``_RENAMED``). A jaxpr in a parameter becomes a region, named in ``baechi.regions`` by
+the parameter it comes from (``cond_jaxpr``, ``branches[1]``). A region is closed: its block's
+arguments are the jaxpr's inputs, then one token for each kind of effect of the op; its
+``baechi.yield`` gives the jaxpr's outputs, then the tokens. So calls inline by substitution.
+
+Constants. Those of the jaxpr itself are the first arguments of ``@main``. A jaxpr inside may have
+constants too (a jitted helper that closes over an array). They are hoisted: the array becomes an
+argument of ``@main``, and every op on the way down takes it as a leading operand (after the
+predicate of a ``cond``; with ``num_consts``, ``cond_nconsts`` and ``body_nconsts`` counting them).
+``baechi.hoisted`` on an op is the number of operands it gained. Scalars become literals instead,
+and what lies inside an op that we cannot extend (``reduce``, ``custom_linear_solve``) becomes
+``baechi.constant``, whose value is in the side table.
+
+Effects. A chain of tokens for each kind, in program order, starting at ``baechi.token``, which has
+the unit attribute ``ordered`` where JAX keeps the order between runs too.
+
+Assumes that shapes are known. An unknown primitive is an ordinary op.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from baechi_jax.ir import _jax_compat as compat
+from baechi_jax.ir.attributes import Attribute, Unit
+from baechi_jax.ir.core import Block, Module, Operation, Region, Value
+from baechi_jax.ir.errors import IRError
+from baechi_jax.ir.function import (
+    function,
+    refresh_function_type,
+    set_argument_attributes,
+    set_result_attributes,
+)
+from baechi_jax.ir.jax_params import encode_params, find_jaxprs, numpy_scalar
+from baechi_jax.ir.jax_types import type_of
+from baechi_jax.ir.location import UNKNOWN, Location
+from baechi_jax.ir.types import TensorType, TokenType, Type
+
+_RENAMED = {
+    "pjit": "jit",
+    "custom_jvp_call_jaxpr": "custom_jvp_call",
+    "custom_vjp_call_jaxpr": "custom_vjp_call",
+    "core_closed_call": "closed_call",
+    "core_call": "closed_call",
+    "call": "closed_call",
+    "checkpoint": "remat",
+    "remat2": "remat",
+}
+
+#: Ops whose one region takes the op's operands one to one: constants can be hoisted through them.
+_CALLS = frozenset(
+    {"jax.jit", "jax.custom_jvp_call", "jax.custom_vjp_call", "jax.closed_call", "jax.remat"}
+)
+
+_TOKEN = TokenType()
+
+
+@dataclass(eq=False, slots=True)
+class EquationRecord:
+    """What ``baechi.eqn`` points to: a traced equation and what its parameters encode to.
+
+    ``jaxprs`` holds ``(path, jaxpr)`` of those that became the op's regions. For the record of a
+    ``baechi.constant``, ``equation`` is None and ``constant`` its value.
+    """
+
+    equation: Any
+    attributes: dict[str, Attribute] = field(default_factory=dict)
+    jaxprs: list[tuple[str, Any]] = field(default_factory=list)
+    constant: Any = None
+    #: The op's name.
+    name: str = "baechi.constant"
+
+
+@dataclass(frozen=True, slots=True)
+class Converted:
+    """A module, its side table, and the constants that are the first arguments of ``@main``."""
+
+    module: Module
+    equations: Sequence[EquationRecord]
+    constants: tuple[Any, ...]
+
+
+def from_jaxpr(
+    closed_jaxpr: Any,
+    *,
+    argument_names: Sequence[str] | None = None,
+    result_names: Sequence[str] | None = None,
+    donated: Sequence[bool] | None = None,
+    state: Mapping[int, int] | None = None,
+) -> tuple[Module, Sequence[EquationRecord]]:
+    """The module of ``closed_jaxpr`` and its side table; see ``convert``."""
+    converted = convert(
+        closed_jaxpr,
+        argument_names=argument_names,
+        result_names=result_names,
+        donated=donated,
+        state=state,
+    )
+    return converted.module, converted.equations
+
+
+def convert(
+    closed_jaxpr: Any,
+    *,
+    argument_names: Sequence[str] | None = None,
+    result_names: Sequence[str] | None = None,
+    donated: Sequence[bool] | None = None,
+    state: Mapping[int, int] | None = None,
+) -> Converted:
+    """The module of ``closed_jaxpr``, with the constants of its first arguments.
+
+    ``argument_names``, ``donated`` and ``state`` (argument -> result that is its next value) count
+    the jaxpr's inputs, constants aside.
+    """
+    # Thousands of long-lived objects in one go would start full collections of JAX's whole heap.
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        return _Converter().convert(closed_jaxpr, argument_names, result_names, donated, state)
+    finally:
+        if collecting:
+            gc.enable()
+
+
+class _Converter:
+    def __init__(self) -> None:
+        self.equations: list[EquationRecord] = []
+        self._records: dict[int, int] = {}  # id of an equation -> index
+        self._constant_records: dict[int, int] = {}  # id of a constant's value -> index
+        # JAX shares abstract values and source information between equations, and both outlive
+        # this object; by identity the lookups cost next to nothing.
+        self._types: dict[int, Type] = {}
+        self._locations: dict[tuple[int, int], Location] = {}
+        self._stacks: dict[int, str] = {}
+        self._hoistable: dict[int, list[_Constant]] = {}
+        self._kinds: dict[int, dict[str, bool]] = {}
+
+    def convert(
+        self,
+        closed_jaxpr: Any,
+        argument_names: Sequence[str] | None,
+        result_names: Sequence[str] | None,
+        donated: Sequence[bool] | None,
+        state: Mapping[int, int] | None,
+    ) -> Converted:
+        inputs = compat.jaxpr_inputs(closed_jaxpr)
+        own = [_Constant(value, var.aval) for var, value in compat.jaxpr_consts(closed_jaxpr)]
+        constants = _merge([own, self._nested_constants(closed_jaxpr)])
+        types = [self._type(constant.aval) for constant in constants]
+        func = function("main", types + [self._type(var.aval) for var in inputs])
+        arguments = func.body.arguments
+        offset = len(constants)
+        given = dict(zip((c.key for c in constants), arguments))
+        outputs = self._fill(func.body, closed_jaxpr, arguments[offset:], given, {})
+        func.body.append(Operation("func.return", outputs))
+        refresh_function_type(func)
+        attributes: list[dict[str, Attribute]] = [
+            {"baechi.name": f"constants[{index}]", "baechi.constant": Unit()}
+            for index in range(offset)
+        ]
+        for index in range(len(inputs)):
+            entry: dict[str, Attribute] = {}
+            if argument_names is not None:
+                entry["baechi.name"] = argument_names[index]
+            if donated is not None and donated[index]:
+                entry["baechi.donated"] = Unit()
+            if state is not None and index in state:
+                entry["baechi.state"] = state[index]
+            attributes.append(entry)
+        set_argument_attributes(func, attributes)
+        names = result_names if result_names is not None else [""] * len(outputs)
+        set_result_attributes(func, [{"baechi.name": name} if name else {} for name in names])
+        module = Module()
+        module.body.append(func)
+        return Converted(module, self.equations, tuple(c.value for c in constants))
+
+    # Blocks ---------------------------------------------------------------------------------
+
+    def _fill(
+        self,
+        block: Block,
+        jaxpr: Any,
+        inputs: Sequence[Value],
+        given: Mapping[int, Value],
+        tokens: dict[str, Value],
+    ) -> list[Value]:
+        """Append the equations of ``jaxpr`` to ``block``; the values of its outputs.
+
+        ``given`` maps constants (``_Constant.key``) to the values that hold them. ``tokens`` maps
+        each kind of effect to the last token of its chain, and is brought up to date.
+        """
+        env: dict[Any, Value] = dict(zip(compat.jaxpr_inputs(jaxpr), inputs))
+        ops = block.ops
+        literals: dict[tuple[Type, str], Value] = {}
+
+        def literal(aval: Any, value: Any) -> Value:
+            type_ = self._type(aval)
+            attribute = numpy_scalar(np.asarray(value, dtype=aval.dtype)[()])
+            key = (type_, repr(attribute))
+            found = literals.get(key)
+            if found is None:
+                op = Operation("baechi.literal", (), (type_,), {"value": attribute})
+                op.parent = block
+                ops.append(op)
+                found = literals[key] = op.results[0]
+            return found
+
+        def constant(aval: Any, value: Any) -> Value:
+            if id(value) in given:
+                return given[id(value)]
+            if _is_scalar(aval):
+                return literal(aval, value)
+            op = Operation(
+                "baechi.constant",
+                (),
+                (self._type(aval),),
+                {"baechi.eqn": self._constant_record(value)},
+            )
+            op.parent = block
+            ops.append(op)
+            return op.results[0]
+
+        for var, value in compat.jaxpr_consts(jaxpr):
+            env[var] = constant(var.aval, value)
+
+        def read(atom: Any) -> Value:
+            if type(atom) is not compat.Literal:
+                return env[atom]
+            if _is_scalar(atom.aval):
+                return literal(atom.aval, atom.val)
+            return constant(atom.aval, atom.val)
+
+        token_types: tuple[Type, ...] = ()
+        for eqn in jaxpr.eqns:
+            index = self._records.get(id(eqn))
+            if index is None:
+                index = self._record(eqn)
+            record = self.equations[index]
+            attributes = dict(record.attributes)
+            attributes["baechi.eqn"] = index
+            operands = [read(atom) for atom in eqn.invars]
+            result_types = [self._type(var.aval) for var in eqn.outvars]
+            kinds: Mapping[str, bool] = {}
+            if eqn.effects or record.jaxprs:
+                kinds = self._effect_kinds(eqn.effects, record.jaxprs)
+            location = self._location(eqn.source_info)
+            regions: list[Region] = []
+            if record.jaxprs:
+                regions = self._regions(record, attributes, operands, given, kinds, constant)
+            if kinds:
+                token_types = (_TOKEN,) * len(kinds)
+                operands += [self._token(kind, kinds, tokens, block) for kind in kinds]
+                result_types += token_types
+            op = Operation(record.name, operands, result_types, attributes, regions, location)
+            op.parent = block
+            ops.append(op)
+            results = op.results
+            if kinds:
+                tokens.update(zip(kinds, results[-len(kinds) :]))
+            for var, result in zip(eqn.outvars, results):
+                env[var] = result
+        return [read(atom) for atom in jaxpr.outvars]
+
+    def _regions(
+        self,
+        record: EquationRecord,
+        attributes: dict[str, Attribute],
+        operands: list[Value],
+        given: Mapping[int, Value],
+        kinds: Mapping[str, bool],
+        constant: Any,
+    ) -> list[Region]:
+        """The regions of an op; puts hoisted constants in front of its operands."""
+        attributes["baechi.regions"] = tuple(path for path, _ in record.jaxprs)
+        hoisted = self._hoisted(record)
+        for position, group in _insertion_points(record, hoisted):
+            operands[position:position] = [constant(c.aval, c.value) for c in group]
+        total = 0
+        for name, count in _hoisted_counts(record, hoisted).items():
+            if name:
+                before = attributes.get(name, 0)
+                assert isinstance(before, int)
+                attributes[name] = before + count
+            total += count
+        if total:
+            attributes["baechi.hoisted"] = total
+        regions: list[Region] = []
+        for (_, jaxpr), own in zip(record.jaxprs, hoisted):
+            inputs = compat.jaxpr_inputs(jaxpr)
+            types = [self._type(c.aval) for c in own]
+            types += [self._type(var.aval) for var in inputs]
+            block = Block(types + [_TOKEN] * len(kinds))
+            arguments = block.arguments
+            end = len(types)
+            inner = dict(zip((c.key for c in own), arguments))
+            tokens: dict[str, Value] = dict(zip(kinds, arguments[end:]))
+            outputs = self._fill(block, jaxpr, arguments[len(own) : end], inner, tokens)
+            outputs += [tokens[kind] for kind in kinds]
+            block.append(Operation("baechi.yield", outputs))
+            regions.append(Region([block]))
+        return regions
+
+    # Constants --------------------------------------------------------------------------------
+
+    def _nested_constants(self, jaxpr: Any) -> list[_Constant]:
+        """What the jaxprs inside ``jaxpr`` need as values from around it."""
+        found = self._hoistable.get(id(jaxpr))
+        if found is None:
+            groups = [
+                group
+                for eqn in jaxpr.eqns
+                for group in self._hoisted(self._record_of(eqn))
+                if group
+            ]
+            found = self._hoistable[id(jaxpr)] = _merge(groups)
+        return found
+
+    def _hoisted(self, record: EquationRecord) -> list[list[_Constant]]:
+        """For each region of an op, the constants it takes as leading arguments."""
+        if not record.jaxprs:
+            return []
+        if not (record.name in _CALLS or record.name in _LOOPS):
+            return [[] for _ in record.jaxprs]
+        groups = []
+        for _, jaxpr in record.jaxprs:
+            own = [
+                _Constant(value, var.aval)
+                for var, value in compat.jaxpr_consts(jaxpr)
+                if not _is_scalar(var.aval)
+            ]
+            groups.append(_merge([own, self._nested_constants(jaxpr)]))
+        if record.name == "jax.cond":  # every branch takes the same operands
+            return [_merge(groups)] * len(groups)
+        return groups
+
+    def _constant_record(self, value: Any) -> int:
+        index = self._constant_records.get(id(value))
+        if index is None:
+            index = self._constant_records[id(value)] = len(self.equations)
+            self.equations.append(EquationRecord(None, constant=value))
+        return index
+
+    # Equations ----------------------------------------------------------------------------------
+
+    def _record_of(self, eqn: Any) -> EquationRecord:
+        index = self._records.get(id(eqn))
+        return self.equations[self._record(eqn) if index is None else index]
+
+    def _record(self, eqn: Any) -> int:
+        params = compat.read_params(eqn)
+        name = eqn.primitive.name
+        record = EquationRecord(
+            eqn,
+            encode_params(params),
+            find_jaxprs(params),
+            name=f"jax.{_RENAMED.get(name, name)}",
+        )
+        index = self._records[id(eqn)] = len(self.equations)
+        self.equations.append(record)
+        return index
+
+    def _effect_kinds(
+        self, effects: Iterable[Any], jaxprs: Iterable[tuple[str, Any]]
+    ) -> Mapping[str, bool]:
+        """The kinds of effect of an op, by name, and whether JAX orders them between runs."""
+        kinds: dict[str, bool] = {}
+        for effect in effects:
+            kind = compat.effect_kind(effect)
+            if kind is not None:
+                kinds[kind] = compat.is_ordered(effect)
+        for _, jaxpr in jaxprs:
+            inner = self._kinds.get(id(jaxpr))
+            if inner is None:
+                inner = {}
+                for eqn in jaxpr.eqns:
+                    nested = find_jaxprs(eqn.params) if eqn.params else []
+                    if eqn.effects or nested:
+                        inner.update(self._effect_kinds(eqn.effects, nested))
+                self._kinds[id(jaxpr)] = inner
+            kinds.update(inner)
+        return dict(sorted(kinds.items())) if len(kinds) > 1 else kinds
+
+    def _token(
+        self, kind: str, kinds: Mapping[str, bool], tokens: dict[str, Value], block: Block
+    ) -> Value:
+        found = tokens.get(kind)
+        if found is None:
+            attributes: dict[str, Attribute] = {"effect": kind}
+            if kinds[kind]:
+                attributes["ordered"] = Unit()
+            op = block.append(Operation("baechi.token", (), (_TOKEN,), attributes))
+            found = tokens[kind] = op.results[0]
+        return found
+
+    # Types and locations ------------------------------------------------------------------------
+
+    def _type(self, aval: Any) -> Type:
+        found = self._types.get(id(aval))
+        if found is None:
+            found = self._types[id(aval)] = type_of(aval)
+        return found
+
+    def _location(self, source_info: Any) -> Location:
+        traceback, stack = source_info.traceback, source_info.name_stack
+        key = (id(traceback), id(stack))
+        location = self._locations.get(key)
+        if location is None:
+            name = self._stacks.get(id(stack))
+            if name is None:
+                name = self._stacks[id(stack)] = str(stack)
+            file, line, column = compat.user_frame(traceback)
+            location = Location(file, line, column, name) if file or name else UNKNOWN
+            self._locations[key] = location
+        return location
+
+
+# Hoisting ---------------------------------------------------------------------------------------
+
+_LOOPS = frozenset({"jax.scan", "jax.while", "jax.cond"})
+
+
+@dataclass(frozen=True, slots=True)
+class _Constant:
+    """An array that a jaxpr closes over. Two are one where the array is the same object."""
+
+    value: Any
+    aval: Any
+
+    @property
+    def key(self) -> int:
+        return id(self.value)
+
+
+def _merge(groups: Iterable[Iterable[_Constant]]) -> list[_Constant]:
+    merged = {constant.key: constant for group in groups for constant in group}
+    return list(merged.values())
+
+
+def _insertion_points(
+    record: EquationRecord, hoisted: Sequence[list[_Constant]]
+) -> list[tuple[int, list[_Constant]]]:
+    """Where in the op's operands its hoisted constants go, last place first."""
+    if not any(hoisted):
+        return []
+    if record.name == "jax.while":
+        return [(_count(record, "cond_nconsts"), hoisted[1]), (0, hoisted[0])]
+    if record.name == "jax.cond":
+        return [(1, hoisted[0])]
+    return [(0, hoisted[0])]
+
+
+def _hoisted_counts(record: EquationRecord, hoisted: Sequence[list[_Constant]]) -> dict[str, int]:
+    """How many operands the op gains, by the attribute that counts them ("" where none does)."""
+    if not any(hoisted):
+        return {}
+    if record.name == "jax.while":
+        return {"cond_nconsts": len(hoisted[0]), "body_nconsts": len(hoisted[1])}
+    if "num_consts" in record.attributes:
+        return {"num_consts": len(hoisted[0])}
+    return {"": len(hoisted[0])}
+
+
+def _count(record: EquationRecord, name: str) -> int:
+    value = record.attributes[name]
+    if not isinstance(value, int):
+        raise IRError(f"'{record.name}' has no count '{name}': found {value!r}")
+    return value
+
+
+def _is_scalar(aval: Any) -> bool:
+    """Whether a constant of this type is a literal: a number without dimensions."""
+    if getattr(aval, "shape", None) != ():
+        return False
+    # Extended dtypes (random keys) are no numpy dtype; float0 is a structured one.
+    return isinstance(aval.dtype, np.dtype) and aval.dtype.names is None
