@@ -18,6 +18,7 @@ from baechi_jax.ir.types import OnType, nbytes, unplaced
 from baechi_jax.passes.simulate.timeline import ModuleRun, run_module
 from baechi_jax.passes.tasks import topology_of
 from baechi_jax.report.layers import layer_names, phase_of
+from baechi_jax.report.memory import has_memory_plan, memory_steps
 from baechi_jax.report.view import (
     DeviceView,
     LayerEdge,
@@ -78,7 +79,7 @@ class _Builder:
             devices=self._devices(tasks, transfers),
             tasks=tasks,
             transfers=transfers,
-            memory=tuple(map(tuple, self.simulation.memory_steps)),
+            memory=self._memory(),
             values=self._values(),
             nodes=nodes,
             edges=edges,
@@ -157,6 +158,11 @@ class _Builder:
             nbytes=nbytes(value.type),
             value=self._name(value),
         )
+
+    def _memory(self) -> tuple[tuple[tuple[float, int], ...], ...]:
+        if has_memory_plan(self.main):
+            return memory_steps(self.main, self.times, self.topology.size)
+        return tuple(map(tuple, self.simulation.memory_steps))
 
     # Devices --------------------------------------------------------------------------------
 
