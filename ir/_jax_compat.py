@@ -12,12 +12,18 @@ from typing import Any, TypeAlias
 
 import jax
 import numpy as np
+from jax._src import config as _config  # 0.10-0.12: trace_context
 from jax._src import core as _core  # 0.10-0.12: InternalMutableArrayEffect, NamedAxisEffect
 from jax._src import effects as _effects  # 0.10-0.12: JaxprInputEffect, ordered_effects
 from jax._src import literals as _literals  # 0.10-0.12: TypedNdArray
 from jax._src import source_info_util as _source  # 0.10-0.12; jax.extend has `summarize` only
-from jax._src.interpreters import pxla as _pxla  # 0.10-0.12: _discharge_internal_refs
+from jax._src import stages as _stages  # 0.10-0.12: CompiledCallParams
+from jax._src.array import ArrayImpl as _ArrayImpl  # 0.10-0.12
+from jax._src.interpreters import mlir as _mlir  # 0.10-0.12: LoweringParameters
+from jax._src.interpreters import pxla as _pxla  # 0.10-0.12: lowering, compiling, internal refs
+from jax._src.lib import xla_client as _xla_client  # 0.10-0.12: batched copies
 from jax._src.random import prng as _prng  # 0.10-0.12: KeyTy, prngs
+from jax._src.sharding_impls import UNSPECIFIED as _UNSPECIFIED  # 0.10-0.12
 from jax.extend.core import (
     ClosedJaxpr,
     DebugInfo,
@@ -29,31 +35,39 @@ from jax.extend.core import (
     Var,
     new_jaxpr_eqn,
 )
+from jax.sharding import SingleDeviceSharding
 
 __all__ = [
+    "ARRAY_TYPE",
     "ONE_JAXPR_CLASS",
     "ClosedJaxpr",
     "DropVar",
+    "Executable",
     "Jaxpr",
     "JaxprEqn",
     "Literal",
+    "LoweredJaxpr",
     "Primitive",
     "Var",
+    "batched_copy",
     "closed_jaxpr",
     "discharge_internal_refs",
     "effect_kind",
     "extend_call_params",
     "is_jaxpr",
     "is_ordered",
+    "is_tracing",
     "jaxpr_consts",
     "jaxpr_inputs",
     "key_dtype",
     "key_tag",
     "literal_value",
+    "lower_jaxpr",
     "open_jaxpr",
     "primitive_named",
     "read_params",
     "rebuild_eqn",
+    "trace_context",
     "user_frame",
     "write_params",
 ]
@@ -328,3 +342,142 @@ def _unspecified() -> Any:
 def typeof(value: Any) -> Any:
     """The abstract value of ``value``."""
     return jax.typeof(value)
+
+
+# Executables (runtime/) -----------------------------------------------------------------------
+#
+# ``jax.jit`` of a function that evaluates a jaxpr would trace it again and compile it for one
+# device. The runtime has jaxprs already and compiles each for several devices, so it goes one layer
+# below: lower once (``pxla.lower_sharding_computation``), compile per device
+# (``pxla.UnloadedMeshExecutable.from_hlo``), call through jit's own C++ fast path
+# (``create_cpp_call``). The signatures are those of jax 0.10 to 0.12.
+
+
+class LoweredJaxpr:
+    """A jaxpr lowered for one platform, not yet compiled for any device of it."""
+
+    __slots__ = ("_lowering", "_out_count", "in_count")
+
+    def __init__(self, lowering: Any, in_count: int, out_count: int) -> None:
+        self._lowering = lowering
+        self.in_count = in_count
+        self._out_count = out_count
+
+    def compile(self, device: jax.Device) -> Executable:
+        """Compile for ``device``; blocks without holding the GIL, so threads run in parallel."""
+        lowering = self._lowering
+        # Lowered without shardings, so it would give uncommitted results; ours stay where they are.
+        arguments = {**lowering.compile_args, "committed": True}
+        loaded = _pxla.UnloadedMeshExecutable.from_hlo(
+            lowering._name,
+            lowering._hlo,
+            **arguments,
+            compiler_options_kvs=(),
+            device_list=SingleDeviceSharding(device)._internal_device_list,
+        )
+        in_tree = jax.tree.structure(((0,) * self.in_count, {}))
+        out_tree = jax.tree.structure([0] * self._out_count)
+        params = _stages.CompiledCallParams(
+            loaded, False, in_tree, out_tree, lowering.const_args, None, None
+        )
+        return Executable(loaded, params)
+
+
+class Executable:
+    """A jaxpr compiled for one device.
+
+    ``call(*arrays)`` gives a list of arrays without blocking. ``has_callbacks``: it calls back into
+    Python, or has another effect.
+    """
+
+    __slots__ = ("_loaded", "call", "has_callbacks")
+
+    def __init__(self, loaded: Any, params: Any) -> None:
+        self._loaded = loaded
+        fast = loaded.create_cpp_call(params)
+        self.has_callbacks = fast is None
+        self.call: Callable[..., list[jax.Array]] = (
+            fast if fast is not None else _slow_call(loaded, params.const_args)
+        )
+
+    def memory(self) -> tuple[int, int, int, int]:
+        """Bytes of arguments, results, results that take an argument's buffer, temporaries."""
+        stats = self._loaded.memory_analysis()
+        return (
+            stats.argument_size_in_bytes,
+            stats.output_size_in_bytes,
+            stats.alias_size_in_bytes,
+            stats.temp_size_in_bytes,
+        )
+
+    def as_text(self) -> str:
+        """The optimised HLO."""
+        return str(self._loaded.as_text())
+
+
+def _slow_call(loaded: Any, constants: Sequence[Any]) -> Callable[..., list[jax.Array]]:
+    unsafe_call = loaded.unsafe_call
+
+    def call(*arrays: jax.Array) -> list[jax.Array]:
+        return list(unsafe_call(*constants, *arrays))
+
+    return call
+
+
+def lower_jaxpr(
+    jaxpr: Any, name: str, donated: Sequence[bool], device: jax.Device
+) -> LoweredJaxpr:
+    """Lower a ``ClosedJaxpr`` for the platform of ``device``, argument ``i`` donated or not.
+
+    Nothing is traced again. Unused arguments stay arguments.
+    """
+    ins, outs = len(jaxpr.in_avals), len(jaxpr.out_avals)
+    with jax.default_device(device):
+        lowering = _pxla.lower_sharding_computation(
+            jaxpr,
+            "jit",
+            name,
+            (_UNSPECIFIED,) * ins,
+            (_UNSPECIFIED,) * outs,
+            (None,) * ins,
+            (None,) * outs,
+            tuple(donated),
+            keep_unused=True,
+            context_mesh=jax.sharding.get_abstract_mesh(),
+            compiler_options_kvs=(),
+            lowering_platforms=None,
+            lowering_parameters=_mlir.LoweringParameters(),
+            pgle_profiler=None,
+        )
+    return LoweredJaxpr(lowering, ins, outs)
+
+
+#: The class of ordinary arrays (random keys are ``jax.Array`` of another class).
+ARRAY_TYPE: type = _ArrayImpl
+
+
+def batched_copy(shardings: Sequence[SingleDeviceSharding]) -> Callable[..., Sequence[jax.Array]]:
+    """A function that starts copying its ``i``-th array to ``shardings[i]``, all of one client.
+
+    What ``jax.device_put`` ends in; the copies never share a buffer with their sources.
+    """
+    lists = [sharding._internal_device_list.addressable_device_list for sharding in shardings]
+    semantics = [_xla_client.ArrayCopySemantics.ALWAYS_COPY] * len(lists)
+    targets = list(shardings)
+    copy = _xla_client.batched_copy_array_to_devices_with_sharding
+
+    def put(*arrays: jax.Array) -> Sequence[jax.Array]:
+        copies: Sequence[jax.Array] = copy(list(arrays), lists, targets, semantics)
+        return copies
+
+    return put
+
+
+def trace_context() -> Any:
+    """The part of JAX's configuration that tracing depends on (x64, matmul precision, ...)."""
+    return _config.trace_context()
+
+
+def is_tracing() -> bool:
+    """Whether some transformation is tracing in this thread."""
+    return not _core.trace_state_clean()
