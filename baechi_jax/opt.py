@@ -92,15 +92,16 @@ def main(
             reproducer_folder=reproducer_dir,
         )
         text = _read(file)
-    except (BaechiError, OSError, UnicodeDecodeError) as error:
+    except BaechiError as error:
         _report(error)
         raise SystemExit(1) from None
 
+    name = "<stdin>" if file == "-" else file
     chunks = _split(text) if split_input_file else [text]
     results: list[str] = []
     for number, chunk in enumerate(chunks):
         try:
-            results.append(settings.run(chunk, number if split_input_file else None))
+            results.append(settings.run(chunk, name, number if split_input_file else None))
         except (BaechiError, OSError) as error:
             # The other modules still run: one test file holds many errors.
             _report(error)
@@ -114,7 +115,7 @@ def main(
         try:
             write_text_atomically(output, printed)
         except OSError as error:
-            _report(error)
+            _report(BaechiError(f"cannot write {output}: {error}"))
             failed = True
     if failed:
         raise SystemExit(1)
@@ -133,7 +134,7 @@ class _Settings:
     reproducer_folder: Path | None
     timings: list[PassTiming] = field(default_factory=list)
 
-    def run(self, text: str, number: int | None) -> str:
+    def run(self, text: str, filename: str, number: int | None) -> str:
         """The text of the module after all passes; ``number`` is its place in a split file."""
         folder = self.dump_folder
         if folder is not None and number is not None:
@@ -146,7 +147,7 @@ class _Settings:
             locations=self.locations,
             reproducer_folder=self.reproducer_folder,
         )
-        module = parse_module(text)
+        module = parse_module(text, filename)
         if self.topology is not None:
             module.attributes["baechi.topology"] = self.topology
         try:
@@ -157,7 +158,10 @@ class _Settings:
 
 
 def _read(file: str) -> str:
-    return sys.stdin.read() if file == "-" else Path(file).read_text(encoding="utf-8")
+    try:
+        return sys.stdin.read() if file == "-" else Path(file).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise BaechiError(f"cannot read {file}: {error}") from error
 
 
 def _split(text: str) -> list[str]:

@@ -38,8 +38,12 @@ def _sweep(op: Operation) -> None:
 
 
 def _is_kept(op: Operation) -> bool:
-    if _only_computes(op) and not any(result.uses for result in op.results):
-        return False
+    for result in op.results:
+        if result.uses:
+            break
+    else:
+        if _only_computes(op):
+            return False
     # Readers inside a region go before their sources outside are looked at.
     if op.regions:
         _sweep(op)

@@ -13,8 +13,9 @@ With one ``prevent_cse`` per operand, only those operands go through it.
 The name stack of an inlined op is prefixed with the call's, as JAX does when it lowers. Ops are
 moved, not copied. Loops and branches stay ops; the calls in their regions are inlined.
 
-Assumes one region of one block per call, closed by ``baechi.yield``, whose arguments stand for the
-operands one to one (tokens of effects included).
+Assumes what ``ir/from_jaxpr.py`` promises: a call has one region of one block, closed by
+``baechi.yield``, whose arguments stand for the operands one to one: hoisted constants
+(``baechi.hoisted`` of them), the operands proper, a token for each effect.
 """
 
 from __future__ import annotations
@@ -34,7 +35,6 @@ CALLS = frozenset(
         "jax.custom_jvp_call",
         "jax.custom_vjp_call",
         "jax.closed_call",
-        "jax.core_call",
         "jax.remat",
     }
 )
@@ -64,7 +64,7 @@ class _Inliner:
         """Inline the calls in every region of ``op``."""
         for region in op.regions:
             for block in region.blocks:
-                if any(inner.regions for inner in block.ops):
+                if any(inner.regions or inner.name in CALLS for inner in block.ops):
                     flat: list[Operation] = []
                     self._flatten(block.ops, "", flat)
                     block.set_ops(flat)
@@ -123,18 +123,22 @@ def _behind_barrier(remat: Operation, into: list[Operation]) -> list[Value]:
 
 
 def _prevent_cse(remat: Operation) -> list[bool]:
-    """For each operand, whether it goes through the barrier; tokens carry no data and never do."""
-    operands = remat.operands
+    """For each operand, whether it goes through the barrier: what JAX has as operands may."""
+    hoisted = remat.attributes.get("baechi.hoisted", 0)
+    tokens = sum(isinstance(operand.type, TokenType) for operand in remat.operands)
+    assert isinstance(hoisted, int)
+    proper = len(remat.operands) - hoisted - tokens
     flag = remat.attributes.get("prevent_cse")
-    tokens = [isinstance(operand.type, TokenType) for operand in operands]
     if isinstance(flag, bool):
-        return [flag and not token for token in tokens]
-    if isinstance(flag, tuple) and len(flag) == tokens.count(False):
-        return [entry is True for entry in flag] + [False] * tokens.count(True)
-    raise IRError(
-        f"{remat.location}: 'jax.remat' needs 'prevent_cse', a bool or one for each of its "
-        f"{tokens.count(False)} operands; found {flag!r}"
-    )
+        flags = [flag] * proper
+    elif isinstance(flag, tuple) and len(flag) == proper:
+        flags = [entry is True for entry in flag]
+    else:
+        raise IRError(
+            f"{remat.location}: 'jax.remat' needs 'prevent_cse', a bool or one for each of its "
+            f"{proper} operands; found {flag!r}"
+        )
+    return [False] * hoisted + flags + [False] * tokens
 
 
 def _checked_body(call: Operation) -> Block:

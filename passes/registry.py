@@ -12,10 +12,13 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from dataclasses import MISSING, dataclass
-from typing import ClassVar, TypeVar
+from typing import TYPE_CHECKING, ClassVar, TypeVar, cast
 
 from baechi_jax.ir.core import Module
 from baechi_jax.ir.errors import PassError, PipelineError
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 
 class Pass(ABC):
@@ -158,11 +161,12 @@ def options_of(cls: type[Pass]) -> dict[str, Option]:
     Raises PassError for a pass that is not a frozen dataclass, or a field of a type that has no
     text form: both are mistakes in the pass.
     """
-    parameters = getattr(cls, "__dataclass_params__", None)
-    if parameters is None or "__dataclass_fields__" not in vars(cls) or not parameters.frozen:
+    # A subclass of a dataclass inherits its fields, but its own annotations would not be options.
+    parameters = vars(cls).get("__dataclass_params__")
+    if parameters is None or not parameters.frozen:
         raise PassError(f"pass '{cls.name}': {cls.__qualname__} must be a frozen dataclass")
     options: dict[str, Option] = {}
-    for field in dataclasses.fields(cls):
+    for field in dataclasses.fields(cast("type[DataclassInstance]", cls)):
         if not field.init:
             continue
         option = _option(cls, field)

@@ -135,21 +135,21 @@ def test_each_split_dumps_into_its_own_folder(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "text", "message"),
     [
-        (["no-such-file.mlir"], "", "No such file or directory: 'no-such-file.mlir'"),
+        (["no-such-file.mlir"], "", "cannot read no-such-file.mlir: "),
         ([], "nonsense", "1:1"),
         (["--pass-pipeline=nothing-like-it"], MODULE, "unknown pass 'nothing-like-it'"),
         (["--pass-pipeline=inline-calls{x=1}"], MODULE, "column 14: pass 'inline-calls' has no"),
         (["--print-ir-after=x"], MODULE, "cannot print after 'x': no such pass"),
         (["--topology=no-such.json"], MODULE, "cannot read the topology no-such.json"),
-        (["-o", "/dev/null/x"], MODULE, "Not a directory"),
-        (["--print-ir-tree-dir=/dev/null"], MODULE, "error"),
+        (["-o", "/dev/null/x"], MODULE, "cannot write /dev/null/x: "),
+        (["--print-ir-tree-dir=/dev/null/x"], MODULE, "/dev/null"),
     ],
 )
 def test_errors_are_one_message_and_exit_status_1(
     arguments: list[str], text: str, message: str
 ) -> None:
     result = opt(*arguments, text=text)
-    assert result.exit_code == 1 or arguments[0].startswith("--print-ir-tree-dir")
+    assert result.exit_code == 1
     assert message in result.stderr
     assert "Traceback" not in result.stderr
     assert result.exception is None or isinstance(result.exception, SystemExit)
@@ -160,7 +160,7 @@ def test_input_that_is_not_text(tmp_path: Path) -> None:
     file.write_bytes(b"\xff\xfe\x00")
     result = opt(file)
     assert result.exit_code == 1
-    assert "binary.mlir" in result.stderr
+    assert f"cannot read {file}: 'utf-8' codec can't decode" in result.stderr
 
 
 def test_a_failing_pass_leaves_a_reproducer_that_fails_again(tmp_path: Path) -> None:
