@@ -68,9 +68,9 @@ class FuseTasks(Pass):
             set_task_cost(task, topology)
         entries = argument_attributes(func)
         for argument in entries:
-            group = argument.get("baechi.group")
-            if isinstance(group, str) and group in classes.of_group:
-                renamed = classes.group[classes.of_group[group]]
+            name = argument.get("baechi.group")
+            if isinstance(name, str) and name in classes.of_group:
+                renamed = classes.group[classes.of_group[name]]
                 assert renamed is not None
                 argument["baechi.group"] = renamed
         set_argument_attributes(func, entries)

@@ -14,7 +14,7 @@ from baechi_jax.ir.errors import PassError
 from baechi_jax.ir.function import argument_attributes, refresh_function_type
 from baechi_jax.ir.types import InFlightType, OnType, OpaqueType, TensorType, TokenType
 from baechi_jax.passes.registry import Pass, register_pass
-from baechi_jax.passes.tasks import TASK, device_of
+from baechi_jax.passes.tasks import TASK, argument_devices, device_of
 
 SEND = "baechi.send"
 RECV = "baechi.recv"
@@ -53,17 +53,13 @@ class InsertTransfers(Pass):
 def _place_arguments(func: Operation) -> dict[int, int]:
     """Place the arguments; returns result position -> device for those that are state."""
     homes: dict[int, int] = {}
-    for argument, entry in zip(func.body.arguments, argument_attributes(func)):
-        devices = entry.get("baechi.devices")
-        if not isinstance(devices, tuple) or len(devices) != 1 or not isinstance(devices[0], int):
-            raise PassError(
-                f"argument {argument.index} ({entry.get('baechi.name', 'unnamed')}) of @main needs "
-                f"one device in 'baechi.devices', found {devices!r}; run place first"
-            )
-        _place(argument, devices[0])
+    for argument, entry, device in zip(
+        func.body.arguments, argument_attributes(func), argument_devices(func)
+    ):
+        _place(argument, device)
         state = entry.get("baechi.state")
         if isinstance(state, int):
-            homes[state] = devices[0]
+            homes[state] = device
     return homes
 
 
@@ -87,9 +83,9 @@ def _send(func: Operation, wanted: dict[tuple[Value, int], list[tuple[Operation,
         if isinstance(placed.type, TokenType):
             reader = readers[0][0]
             raise PassError(
-                f"'{reader.attributes.get('sym_name')}' at {reader.location} on device {target} reads "
-                f"an effect's token from device {placed.devices[0]}; ordered effects must share a "
-                "device: run colocate, or pin them alike"
+                f"'{reader.attributes.get('sym_name')}' at {reader.location} on device {target} "
+                f"reads an effect's token from device {placed.devices[0]}; ordered effects must "
+                "share a device: run colocate, or pin them alike"
             )
         send = Operation(
             SEND,

@@ -7,6 +7,7 @@ which one process issues operations.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from baechi_jax.ir.core import Operation, OpResult, Value
@@ -26,7 +27,8 @@ class Buffer:
 
     ``born``: the operation that allocates it when issued (-1: an argument); a received copy is
     allocated by its send. ``dies``: its last reader, or ``NEVER``. ``readers``: the tasks and sends
-    that read it. ``name``: the argument's path, empty for others.
+    that read it. ``name``: the argument's path, empty for others. ``donated``: an argument that the
+    caller gives away.
     """
 
     value: Value
@@ -36,12 +38,14 @@ class Buffer:
     dies: int = NEVER
     readers: list[int] = field(default_factory=list)
     name: str = ""
+    donated: bool = False
 
 
 @dataclass(slots=True)
 class Account:
     """The buffers of a function, and what each operation allocates and frees."""
 
+    #: The last one is ``func.return``.
     ops: list[Operation]
     buffers: list[Buffer]
     of: dict[Value, Buffer]
@@ -50,8 +54,8 @@ class Account:
     frees: list[list[Buffer]]
     #: Per operation: the peak of what lives only while it runs.
     temporary_bytes: list[int]
-    #: Per operation: the device whose memory it takes (a send: its target); -1 for none.
-    device: list[int]
+    #: Per operation: the devices whose memory it takes (a send: its target's).
+    devices: list[tuple[int, ...]]
     #: Per device: bytes of the arguments.
     resident_bytes: list[int]
 
@@ -61,7 +65,7 @@ def account_of(func: Operation, devices: int) -> Account:
 
     ``func`` is in the form that ``insert-transfers`` leaves, in issue order.
     """
-    ops = list(func.body.ops[:-1])
+    ops = list(func.body.ops)
     account = Account(
         ops,
         [],
@@ -69,18 +73,20 @@ def account_of(func: Operation, devices: int) -> Account:
         [[] for _ in ops],
         [[] for _ in ops],
         [0] * len(ops),
-        [-1] * len(ops),
+        [()] * len(ops),
         [0] * devices,
     )
-    kept: set[Value] = set(func.body.terminator.operands)
+    returned = func.body.terminator.operands
+    kept: set[Value] = set(returned)
     for argument, entry in zip(func.body.arguments, argument_attributes(func)):
         buffer = _add(account, argument, -1)
         buffer.name = str(entry.get("baechi.name", f"argument {argument.index}"))
         account.resident_bytes[buffer.device] += buffer.nbytes
-        if "baechi.donated" not in entry:
+        buffer.donated = "baechi.donated" in entry
+        if not buffer.donated:
             kept.add(argument)
     sent_at: dict[Operation, int] = {}
-    for index, op in enumerate(ops):
+    for index, op in enumerate(ops[:-1]):
         if op.name == TASK:
             cost = op.attributes.get("baechi.cost")
             account.temporary_bytes[index] = cost.temporary_bytes if isinstance(cost, Cost) else 0
@@ -96,7 +102,7 @@ def account_of(func: Operation, devices: int) -> Account:
                 born = sent_at[sent.owner]
             buffer = _add(account, result, born)
             account.allocates[born].append(buffer)
-            account.device[born] = buffer.device
+            account.devices[born] = (buffer.device,)
         if op.name in (TASK, SEND):
             for value in op.operands:
                 account.of[value].readers.append(index)
@@ -104,12 +110,34 @@ def account_of(func: Operation, devices: int) -> Account:
                 devices_of = op.attributes["baechi.devices"]
                 assert isinstance(devices_of, tuple)
                 assert isinstance(devices_of[0], int)
-                account.device[index] = devices_of[0]
+                account.devices[index] = (devices_of[0],)
     for buffer in account.buffers:
-        if buffer.readers and buffer.value not in kept:
+        if buffer.value in kept:
+            continue
+        if buffer.readers:
             buffer.dies = buffer.readers[-1]
-            account.frees[buffer.dies].append(buffer)
+        elif buffer.born >= 0:
+            buffer.dies = buffer.born
+        else:
+            continue
+        account.frees[buffer.dies].append(buffer)
+    _copy_results(account, returned)
     return account
+
+
+def _copy_results(account: Account, returned: Sequence[Value]) -> None:
+    """Every result of the step has a buffer of its own: a value that is returned again, and an
+    undonated argument that is returned, are copied at the end."""
+    end = len(account.ops) - 1
+    seen: set[Value] = set()
+    for value in returned:
+        buffer = account.of[value]
+        if value in seen or (buffer.born < 0 and not buffer.donated):
+            copy = Buffer(value, buffer.nbytes, buffer.device, end, name=buffer.name)
+            account.buffers.append(copy)
+            account.allocates[end].append(copy)
+        seen.add(value)
+    account.devices[end] = tuple(sorted({copy.device for copy in account.allocates[end]}))
 
 
 def _add(account: Account, value: Value, born: int) -> Buffer:

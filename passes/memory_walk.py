@@ -8,15 +8,14 @@ Nothing else is proof, not even an earlier place in the order of the same device
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from baechi_jax.ir.core import Operation, OpResult, Value
 from baechi_jax.ir.cost import DeviceMemory
-from baechi_jax.ir.errors import PassError
 from baechi_jax.ir.topology import Topology
 from baechi_jax.ir.types import OnType, TensorType, Type, unplaced
 from baechi_jax.passes.insert_transfers import RECV, SEND
-from baechi_jax.passes.memory_account import NEVER, Account, Buffer
+from baechi_jax.passes.memory_account import Account, Buffer
 from baechi_jax.passes.plan_errors import MemoryLimitError
 from baechi_jax.passes.tasks import TASK
 
@@ -27,7 +26,12 @@ class MemoryWalk:
     """Donations, waits and peaks of one account. ``run`` decides, ``write`` writes into the IR."""
 
     def __init__(
-        self, account: Account, topology: Topology, *, wait_to_donate: bool = False
+        self,
+        account: Account,
+        topology: Topology,
+        end_seconds: Sequence[float],
+        *,
+        wait_to_donate: bool = False,
     ) -> None:
         self.account = account
         self.topology = topology
@@ -47,7 +51,7 @@ class MemoryWalk:
         self._proven = [False] * len(account.ops)
         #: Per device: issued operations that are not proven to have ended and hold memory there.
         self._pending: list[dict[int, int]] = [{} for _ in range(count)]
-        self._end = [_seconds(op, "baechi.end_seconds") for op in account.ops]
+        self._end = end_seconds
 
     # Walking --------------------------------------------------------------------------------
 
@@ -55,12 +59,13 @@ class MemoryWalk:
         """Walk once; fills the public lists."""
         account = self.account
         for index, op in enumerate(account.ops):
-            device = account.device[index]
             if op.name == TASK:
                 self._choose_donations(index)
             taken = sum(buffer.nbytes for buffer in self.donated[index])
-            allocated = sum(buffer.nbytes for buffer in account.allocates[index]) - taken
-            if device >= 0:
+            for device in account.devices[index]:
+                allocated = -taken + sum(
+                    buffer.nbytes for buffer in account.allocates[index] if buffer.device == device
+                )
                 now = self._live[device] + allocated + account.temporary_bytes[index]
                 if now > self.peak_bytes[device]:
                     self.peak_bytes[device], self.peak_at[device] = now, index
@@ -123,10 +128,10 @@ class MemoryWalk:
         )
 
     def _ahead_of(self, device: int, own: int) -> int:
-        """Bytes that may live on ``device`` now, with the largest temporaries that may still run."""
+        """Bytes that may live on ``device`` now, with the largest temporaries that may run."""
         temporary = self.account.temporary_bytes
-        at = self.account.device
-        most = max((temporary[op] for op in self._pending[device] if at[op] == device), default=0)
+        at = self.account.devices
+        most = max((temporary[op] for op in self._pending[device] if device in at[op]), default=0)
         return self._ahead[device] + max(most, own)
 
     def _make_room(self, index: int, device: int, allocated: int, own: int) -> None:
@@ -243,8 +248,8 @@ class MemoryWalk:
             f"device {device} needs {self.peak_bytes[device]:,} bytes at {where}, "
             f"{over[device]:,} over its limit of {self.limits[device]:,}. The largest values that "
             "live there then, in bytes:\n" + "\n".join(rows) + "\n"
-            f"This placement fits when memory_bytes is at least {list(needed)} per device; give the "
-            "devices more, place again with a smaller memory scale, or add a device.",
+            f"This placement fits when memory_bytes is at least {list(needed)} per device; give "
+            "the devices more, place again with a smaller memory scale, or add a device.",
             device=device,
             peak_bytes=self.peak_bytes[device],
             limit_bytes=self.limits[device],
@@ -274,7 +279,7 @@ class MemoryWalk:
                 indices = tuple(i for i, value in enumerate(op.operands) if value in values)
                 if indices:
                     op.attributes[key] = indices
-        func.body.set_ops([*order, func.body.terminator])
+        func.body.set_ops(order)
         func.attributes["baechi.memory"] = tuple(
             DeviceMemory(peak, ahead, resident, limit)
             for peak, ahead, resident, limit in zip(
@@ -303,13 +308,3 @@ def _layout_key(type_: Type) -> tuple[object, ...] | None:
     """What a donated buffer and a result must have in common; None for what has no buffer."""
     inner = type_.type if isinstance(type_, OnType) else type_
     return (inner.shape, inner.element) if isinstance(inner, TensorType) else None
-
-
-def _seconds(op: Operation, key: str) -> float:
-    value = op.attributes.get(key)
-    if not isinstance(value, float | int):
-        raise PassError(f"'{op.name}' at {op.location} has no '{key}'; run schedule first")
-    return float(value)
-
-
-_ = NEVER

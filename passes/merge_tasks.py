@@ -1,15 +1,33 @@
-"""``merge-tasks``: neighbouring tasks on one device become one task."""
+"""``merge-tasks``: after placement, neighbouring tasks on one device become one task.
+
+Every task is compiled and launched by itself, and what goes from one to another must lie in memory,
+so few large tasks are better than many small ones; on one device the whole step becomes one task,
+which is why it then costs what ``jax.jit`` costs. Against merging stand three things, each checked:
+
+- *Convexity*: no path may leave a merged task and come back.
+- *Time*: a merged task starts when its last input has come and gives all its results at its end. So
+  first come the runs of tasks that a simulated step executes one after another where no result is
+  sent before the end of the run and no input comes after its start (nothing changes for anybody);
+  then runs that use up slack, and pairs, as long as the simulated step stays within ``slowdown``.
+- *Memory*: operands of a merged task live until it ends. While a device's limit is passed, the
+  merged task that runs at the peak is split in two.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 from baechi_jax.ir.attributes import Attribute
 from baechi_jax.ir.core import Module, Operation
+from baechi_jax.ir.errors import PassError
+from baechi_jax.passes.quotient import Quotient, Reachability
 from baechi_jax.passes.registry import Pass, register_pass
+from baechi_jax.passes.simulate.simulator import Simulation
 from baechi_jax.passes.tasks import (
     LITERAL,
+    argument_devices,
     build_tasks,
     device_of,
     dissolve_tasks,
@@ -18,57 +36,294 @@ from baechi_jax.passes.tasks import (
     topology_of,
 )
 
+#: Most simulations of the search for pairs.
+_TRIALS = 60
+
 
 @register_pass
 @dataclass(frozen=True, slots=True)
 class MergeTasks(Pass):
-    """On one device the whole step becomes one task."""
+    """See the module docstring.
+
+    ``slowdown``: the fraction by which the simulated step may become longer.
+    ``tasks_per_device``: merges that cost time are sought only while a device has more tasks.
+    """
 
     name: ClassVar[str] = "merge-tasks"
-    summary: ClassVar[str] = "merge neighbouring tasks on one device"
+    summary: ClassVar[str] = "merge neighbouring tasks on one device, within time and memory"
+
+    slowdown: float = 0.02
+    tasks_per_device: int = 4
 
     def run(self, module: Module) -> None:
         """Rewrite ``@main`` of ``module``."""
-        func = module.main
-        tasks = tasks_of(func)
-        devices = {device_of(task) for task in tasks}
-        if len(devices) == 1 and len(tasks) > 1:
-            merge(module, [tasks])
+        if self.slowdown < 0 or self.tasks_per_device < 1:
+            raise PassError(
+                "merge-tasks: slowdown must not be negative and tasks-per-device at least 1, found "
+                f"{self.slowdown} and {self.tasks_per_device}"
+            )
+        tasks = tasks_of(module.main)
+        if len(tasks) < 2:
+            return
+        base = placed_quotient(module)
+        groups = choose_merges(base, self.slowdown, self.tasks_per_device)
+        if len(groups) == len(tasks):
+            return
+        parts = TaskParts(module)
+        parts.build(groups)
+        # The true peak of a merged task is known only now; estimates are seldom too low.
+        for _ in range(4):
+            built = placed_quotient(module)
+            narrower = split_at_peak(built, [list(node) for node in built.members])
+            if narrower is None:
+                return
+            groups = [[task for part in group for task in groups[part]] for group in narrower]
+            groups = base.in_order(groups)
+            parts.build(groups)
 
 
-def merge(module: Module, groups: list[list[Operation]]) -> None:
-    """Make one task of each of ``groups``; all tasks of ``@main`` are in one, in order."""
-    func = module.main
-    topology = topology_of(module)
-    joined = [group for group in groups if len(group) > 1]
-    contents = dict(
-        zip(
-            (task for group in joined for task in group),
-            dissolve_tasks(func, [task for group in joined for task in group]),
-        )
-    )
-    terminator = func.body.terminator
-    clusters: list[list[Operation]] = []
-    attributes: list[dict[str, Attribute]] = []
-    for number, group in enumerate(groups):
-        entry: dict[str, Attribute] = {"sym_name": f"t{number}"}
-        if len(group) > 1:
-            for key in ("baechi.group", "baechi.pin", "baechi.devices"):
-                values = dict.fromkeys(
-                    task.attributes[key] for task in group if key in task.attributes
-                )
-                if len(values) == 1:
-                    entry[key] = next(iter(values))
-        clusters.append(
+def placed_quotient(module: Module) -> Quotient:
+    """The graph of the tasks of ``module`` on the devices where they are placed."""
+    from baechi_jax.passes.placement.from_module import from_module
+
+    problem = from_module(module)
+    devices = argument_devices(module.main) + [device_of(task) for task in problem.tasks]
+    return Quotient.of(problem, devices)
+
+
+# Choosing -----------------------------------------------------------------------------------
+
+
+def choose_merges(base: Quotient, slowdown: float, tasks_per_device: int) -> list[list[int]]:
+    """Groups of task indices, each to become one task, in an order in which they can run."""
+    simulation = base.simulate()
+    longest = simulation.makespan_seconds * (1 + slowdown)
+    quotient = _merge_runs(base, simulation, harmless=True)
+    relaxed = _merge_runs(quotient, quotient.simulate(), harmless=False)
+    if relaxed.simulate().makespan_seconds <= longest:
+        quotient = relaxed
+    quotient = _merge_pairs(quotient, longest, tasks_per_device)
+    groups = [list(members) for members in quotient.members]
+    while (narrower := split_at_peak(base, groups)) is not None:
+        groups = narrower
+    return base.in_order(groups)
+
+
+def _merge_runs(quotient: Quotient, simulation: Simulation, *, harmless: bool) -> Quotient:
+    """Merge runs of nodes that follow one another on a device.
+
+    ``harmless``: only where nothing starts or arrives later for it. Else a run may end as late as
+    the simulated step allows without becoming longer (the slack of several runs may add up, so the
+    result must be simulated).
+    """
+    seconds, start, end = quotient.seconds, simulation.start_seconds, simulation.end_seconds
+    arrival, moved = _transfers(quotient, simulation)
+    latest = end if harmless else _latest_ends(quotient, simulation, moved)
+    # The latest end at which what a node sends does not come too late.
+    sent_by = [float("inf")] * quotient.size
+    for index, tensor in enumerate(quotient.tensors):
+        if tensor.producer < 0:
+            continue
+        for reader in tensor.readers:
+            target = quotient.device[reader]
+            if target == quotient.device[tensor.producer]:
+                continue
+            limit = (
+                end[tensor.producer]
+                if harmless
+                else latest[reader] - seconds[reader] - moved[index, target]
+            )
+            sent_by[tensor.producer] = min(sent_by[tensor.producer], limit)
+    tolerance = 1e-9 * simulation.makespan_seconds
+    reach = Reachability(quotient)
+    groups: list[list[int]] = []
+    position = {node: index for index, node in enumerate(quotient.order())}
+    for device in range(quotient.machine.size):
+        nodes = [node for node in range(quotient.size) if quotient.device[node] == device]
+        nodes.sort(key=lambda node: (start[node], position[node]))
+        run: list[int] = []
+        begin = finish = limit = 0.0
+        for node in nodes:
+            if run:
+                began = max(begin, arrival[node])
+                finished = began + finish - begin + seconds[node]
+                bound = min(limit, sent_by[node], latest[node]) + tolerance
+                if finished <= bound and reach.may_join(run[0], node):
+                    reach.join(run[0], node)
+                    run.append(node)
+                    begin, finish, limit = began, finished, min(limit, sent_by[node])
+                    continue
+            run = [node]
+            groups.append(run)
+            begin = start[node]
+            finish, limit = begin + seconds[node], sent_by[node]
+    return quotient.merged(groups)
+
+
+def _transfers(
+    quotient: Quotient, simulation: Simulation
+) -> tuple[list[float], dict[tuple[int, int], float]]:
+    """When the last thing from elsewhere reaches each node; seconds of each transfer."""
+    arrival = [0.0] * quotient.size
+    moved: dict[tuple[int, int], float] = {}
+    for transfer in simulation.transfers:
+        moved[transfer.tensor, transfer.target] = transfer.end_seconds - transfer.start_seconds
+        for reader in quotient.tensors[transfer.tensor].readers:
+            if quotient.device[reader] == transfer.target:
+                arrival[reader] = max(arrival[reader], transfer.end_seconds)
+    return arrival, moved
+
+
+def _latest_ends(
+    quotient: Quotient, simulation: Simulation, moved: dict[tuple[int, int], float]
+) -> list[float]:
+    """How late each node may end without the step ending later, in the simulated order."""
+    start = simulation.start_seconds
+    latest = [simulation.makespan_seconds] * quotient.size
+    gives: list[list[int]] = [[] for _ in range(quotient.size)]
+    for index, tensor in enumerate(quotient.tensors):
+        if tensor.producer >= 0:
+            gives[tensor.producer].append(index)
+    processor = [int(quotient.machine.processor[device]) for device in quotient.device]
+    following: dict[int, int] = {}
+    position = {node: index for index, node in enumerate(quotient.order())}
+    for node in sorted(range(quotient.size), key=lambda n: (start[n], position[n]), reverse=True):
+        bound = latest[node]
+        after = following.get(processor[node])
+        if after is not None:
+            bound = min(bound, latest[after] - quotient.seconds[after])
+        for index in gives[node]:
+            for reader in quotient.tensors[index].readers:
+                way = moved.get((index, quotient.device[reader]), 0.0)
+                bound = min(bound, latest[reader] - quotient.seconds[reader] - way)
+        latest[node] = bound
+        following[processor[node]] = node
+    return latest
+
+
+def _merge_pairs(quotient: Quotient, longest: float, tasks_per_device: int) -> Quotient:
+    """Merge pairs, shortest first, on devices with many tasks, while the step stays short."""
+    limits = quotient.machine.limit_bytes.tolist()
+    excess = quotient.simulate().excess_bytes(limits)
+    refused: set[tuple[int, ...]] = set()
+    trials = 0
+    while trials < _TRIALS:
+        pair = _next_pair(quotient, tasks_per_device, refused)
+        if pair is None:
+            break
+        trials += 1
+        others = [[node] for node in range(quotient.size) if node not in pair]
+        joined = quotient.merged([pair, *others])
+        simulation = joined.simulate()
+        if simulation.makespan_seconds <= longest and simulation.excess_bytes(limits) <= excess:
+            quotient = joined
+        else:
+            refused.add(joined.members[0])
+    return quotient
+
+
+def _next_pair(
+    quotient: Quotient, tasks_per_device: int, refused: set[tuple[int, ...]]
+) -> list[int] | None:
+    counts = [quotient.device.count(device) for device in range(quotient.machine.size)]
+    if max(counts) <= tasks_per_device:
+        return None
+    reach = Reachability(quotient)
+    order = quotient.order()
+    best: tuple[float, int, int] | None = None
+    found: list[int] | None = None
+    for place, left in enumerate(order):
+        if counts[quotient.device[left]] <= tasks_per_device:
+            continue
+        for right in order[place + 1 :]:
+            if quotient.device[right] != quotient.device[left]:
+                continue
+            rank = (quotient.seconds[left] + quotient.seconds[right], left, right)
+            if (
+                (best is None or rank < best)
+                and quotient.members[left] + quotient.members[right] not in refused
+                and reach.may_join(left, right)
+            ):
+                best, found = rank, [left, right]
+    return found
+
+
+def split_at_peak(base: Quotient, groups: Sequence[Sequence[int]]) -> list[list[int]] | None:
+    """Halve the group that runs at the peak of the device furthest over its limit.
+
+    None when every device is within its limit, or when no group there can be halved.
+    """
+    quotient = base.merged(groups)
+    simulation = quotient.simulate()
+    limits = quotient.machine.limit_bytes.tolist()
+    over = [peak - limit for peak, limit in zip(simulation.peak_bytes, limits)]
+    for device in sorted(range(len(over)), key=lambda d: -over[d]):
+        if over[device] <= 0:
+            return None
+        at = simulation.peak_seconds[device]
+        running = [
+            node
+            for node in range(quotient.size)
+            if quotient.device[node] == device
+            and len(groups[node]) > 1
+            and simulation.start_seconds[node] <= at <= simulation.end_seconds[node]
+        ]
+        if not running:
+            continue
+        node = max(running, key=lambda n: (simulation.start_seconds[n], n))
+        half = len(groups[node]) // 2
+        group = list(groups[node])
+        return [
+            *(list(each) for index, each in enumerate(groups) if index != node),
+            group[:half],
+            group[half:],
+        ]
+    return None
+
+
+# Building -----------------------------------------------------------------------------------
+
+
+class TaskParts:
+    """The tasks of a module taken apart, to be put together in groups, more than once."""
+
+    def __init__(self, module: Module) -> None:
+        self.func = module.main
+        self.topology = topology_of(module)
+        tasks = tasks_of(self.func)
+        self.attributes = [dict(task.attributes) for task in tasks]
+        terminator = self.func.body.terminator
+        self.ops = [
             [
                 op
-                for task in group
-                for op in contents.get(task, [task])
+                for op in ops
                 if op.name != LITERAL or any(user is terminator for user, _ in op.result.uses)
             ]
-        )
-        attributes.append(entry)
-    tasks = build_tasks(func, clusters, attributes)
-    for task, group in zip(tasks, groups):
-        if len(group) > 1:
-            set_task_cost(task, topology)
+            for ops in dissolve_tasks(self.func, tasks)
+        ]
+        self.apart = True
+
+    def build(self, groups: Sequence[Sequence[int]]) -> None:
+        """Make a task of each group; groups and their parts are in an order in which they run."""
+        if not self.apart:
+            dissolve_tasks(self.func, tasks_of(self.func))
+        self.apart = False
+        clusters: list[list[Operation]] = []
+        attributes: list[dict[str, Attribute]] = []
+        for number, group in enumerate(groups):
+            clusters.append([op for part in group for op in self.ops[part]])
+            attributes.append({"sym_name": f"t{number}", **self._common(group)})
+        tasks = build_tasks(self.func, clusters, attributes)
+        for task, group in zip(tasks, groups):
+            if len(group) > 1:
+                set_task_cost(task, self.topology)
+
+    def _common(self, group: Iterable[int]) -> dict[str, Attribute]:
+        """The attributes on which all parts agree, without their names."""
+        parts = list(group)
+        first = self.attributes[parts[0]]
+        return {
+            key: value
+            for key, value in first.items()
+            if key != "sym_name" and all(self.attributes[p].get(key) == value for p in parts[1:])
+        }

@@ -124,7 +124,7 @@ def _copy(
     *,
     keep_results: bool = False,
 ) -> Operation:
-    decided = {
+    decided: dict[str, Attribute] = {
         key: op.attributes[key]
         for key in ("baechi.frees", "baechi.donates")
         if key in op.attributes

@@ -12,9 +12,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from baechi_jax.ir.core import Module
+from baechi_jax.ir.core import Module, Operation
+from baechi_jax.ir.errors import PassError
 from baechi_jax.passes.memory_account import account_of
-from baechi_jax.passes.memory_walk import MemoryWalk
+from baechi_jax.passes.memory_walk import WAIT, MemoryWalk
 from baechi_jax.passes.registry import Pass, register_pass
 from baechi_jax.passes.tasks import topology_of
 
@@ -31,11 +32,23 @@ class PlanMemory(Pass):
         """Annotate ``@main`` of ``module``; raises MemoryLimitError when the peak is too high."""
         topology = topology_of(module)
         func = module.main
-        walk = MemoryWalk(account_of(func, topology.size), topology)
+        # Waits of an earlier run would be counted as part of the program.
+        func.body.retain(lambda op: op.name != WAIT)
+        ends = [_end_seconds(op) for op in func.body.ops]
+        walk = MemoryWalk(account_of(func, topology.size), topology, ends)
         walk.run()
         if walk.over_limit():
             # Donating what a copy may still read needs a wait; it gives memory back.
-            walk = MemoryWalk(account_of(func, topology.size), topology, wait_to_donate=True)
+            walk = MemoryWalk(account_of(func, topology.size), topology, ends, wait_to_donate=True)
             walk.run()
         walk.check_limits(func)
         walk.write(func)
+
+
+def _end_seconds(op: Operation) -> float:
+    value = op.attributes.get("baechi.end_seconds", None if op.name != "func.return" else 0.0)
+    if not isinstance(value, float | int):
+        raise PassError(
+            f"'{op.name}' at {op.location} has no 'baechi.end_seconds'; run schedule first"
+        )
+    return float(value)

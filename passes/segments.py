@@ -111,8 +111,8 @@ def _set_pin(graph: OpGraph, units: Units, unit: int, op: Operation, pin: Attrib
             graph.ops[i] for i in units.members[unit] if "baechi.pin" in graph.ops[i].attributes
         )
         raise PassError(
-            f"'{op.name}' at {op.location} is pinned to devices {list(devices)}, but it must share a "
-            f"device with '{other.name}' at {other.location}, which is pinned to {list(known)}; "
+            f"'{op.name}' at {op.location} is pinned to devices {list(devices)}, but it must share "
+            f"a device with '{other.name}' at {other.location}, which is pinned to {list(known)}; "
             "pin both to one device, or neither"
         )
     units.pin[unit] = devices

@@ -12,6 +12,7 @@ from baechi_jax.ir.attributes import Attribute
 from baechi_jax.ir.core import Block, BlockArgument, Module, Operation, OpResult, Region, Value
 from baechi_jax.ir.cost import Cost
 from baechi_jax.ir.errors import PassError
+from baechi_jax.ir.function import argument_attributes
 from baechi_jax.ir.location import UNKNOWN, Location
 from baechi_jax.ir.topology import Topology
 from baechi_jax.ir.types import TokenType, nbytes
@@ -82,8 +83,8 @@ def build_tasks(
             producer = value.defining_op
             if producer is not None and producer.parent is not block:
                 raise PassError(
-                    f"task '{task.attributes.get('sym_name')}' reads a value of {producer!r}, which "
-                    "is in no task"
+                    f"task '{task.attributes.get('sym_name')}' reads a value of {producer!r}, "
+                    "which is in no task"
                 )
     return tasks
 
@@ -231,6 +232,20 @@ def task_cost(ops, inputs, outputs, topology):  # type: ignore
         max((c.temporary_bytes for c in costs), default=0) + sum(c.output_bytes for c in costs),
         sum(nbytes(v.type) for v in outputs),
     )
+
+
+def argument_devices(func: Operation) -> list[int]:
+    """The device of each argument of ``func``; raises PassError when one has none, or several."""
+    devices: list[int] = []
+    for index, entry in enumerate(argument_attributes(func)):
+        found = entry.get("baechi.devices")
+        if not isinstance(found, tuple) or len(found) != 1 or not isinstance(found[0], int):
+            raise PassError(
+                f"argument {index} ({entry.get('baechi.name', 'unnamed')}) of @main needs one "
+                f"device in 'baechi.devices', found {found!r}; run place first"
+            )
+        devices.append(found[0])
+    return devices
 
 
 def device_of(task: Operation) -> int:

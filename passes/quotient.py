@@ -1,0 +1,254 @@
+"""The graph of placed tasks while ``merge-tasks`` joins them: small, and without the IR.
+
+A node is one task or several that are to become one; a node lies on one device. Arguments are no
+nodes: a tensor whose producer is ``-1 - d`` is an argument that lies on device d. Tensors with the
+same producer, readers and lifetime are kept as one, with their bytes added up, which makes a
+training step's many parameters a few entries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from baechi_jax.passes.simulate.simulator import Simulation, simulate
+
+if TYPE_CHECKING:
+    from baechi_jax.passes.placement.from_module import ModuleProblem
+    from baechi_jax.passes.placement.machine import Machine
+
+
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """Bytes that live together. ``persistent``: to the end of the step."""
+
+    nbytes: int
+    producer: int
+    readers: tuple[int, ...]
+    persistent: bool
+
+
+@dataclass(slots=True)
+class Quotient:
+    """Nodes by index; ``members`` are task indices in an order in which they can run."""
+
+    machine: Machine
+    device: list[int]
+    seconds: list[float]
+    temporary_bytes: list[int]
+    members: list[tuple[int, ...]]
+    tensors: list[Tensor]
+
+    @property
+    def size(self) -> int:
+        """Number of nodes."""
+        return len(self.device)
+
+    @staticmethod
+    def of(problem: ModuleProblem, devices: Sequence[int]) -> Quotient:
+        """One node per task. ``devices``: of the problem's nodes, arguments first."""
+        lists = problem.problem.lists
+        first = problem.arguments
+        count = len(problem.tasks)
+        quotient = Quotient(
+            problem.problem.machine,
+            list(devices[first:]),
+            [lists.seconds[first + i][devices[first + i]] for i in range(count)],
+            lists.temporary_bytes[first:],
+            [(i,) for i in range(count)],
+            [],
+        )
+        tensors: list[Tensor] = []
+        for tensor, nbytes in enumerate(lists.tensor_bytes):
+            producer = lists.producer[tensor]
+            readers = tuple(sorted(reader - first for reader in lists.readers[tensor]))
+            made_by = producer - first if producer >= first else -1 - devices[producer]
+            persistent = lists.persistent[tensor]
+            old = lists.alias[tensor]
+            # State that is updated in place takes its bytes once, all through the step.
+            if old >= 0 and producer >= first and lists.producer[old] < first:
+                nbytes = 0 if producer in lists.readers[old] else nbytes
+            tensors.append(Tensor(nbytes, made_by, readers, persistent))
+        for tensor, old in enumerate(lists.alias):
+            if old >= 0 and tensors[tensor].nbytes == 0 and tensors[old].producer < 0:
+                kept = tensors[old]
+                tensors[old] = Tensor(kept.nbytes, kept.producer, kept.readers, True)
+        quotient.tensors = _collect(tensors)
+        return quotient
+
+    def successors(self) -> list[set[int]]:
+        """The nodes that read what each node gives."""
+        result: list[set[int]] = [set() for _ in self.device]
+        for tensor in self.tensors:
+            if tensor.producer >= 0:
+                result[tensor.producer].update(tensor.readers)
+        return result
+
+    def order(self) -> list[int]:
+        """A topological order, smallest first task first. Nodes must not form a cycle."""
+        import heapq
+
+        successors = self.successors()
+        waiting = [0] * self.size
+        for readers in successors:
+            for reader in readers:
+                waiting[reader] += 1
+        heap = [(self.members[n][0], n) for n in range(self.size) if not waiting[n]]
+        heapq.heapify(heap)
+        order: list[int] = []
+        while heap:
+            _, node = heapq.heappop(heap)
+            order.append(node)
+            for reader in successors[node]:
+                waiting[reader] -= 1
+                if not waiting[reader]:
+                    heapq.heappush(heap, (self.members[reader][0], reader))
+        assert len(order) == self.size, "merged tasks form a cycle"
+        return order
+
+    def merged(self, groups: Sequence[Sequence[int]]) -> Quotient:
+        """Each of ``groups`` (all nodes, each once, in an order in which they run) as one node."""
+        home = {node: index for index, group in enumerate(groups) for node in group}
+        inside: list[list[Tensor]] = [[] for _ in groups]
+        kept: list[Tensor] = []
+        for tensor in self.tensors:
+            producer = tensor.producer if tensor.producer < 0 else home[tensor.producer]
+            readers = {home[reader] for reader in tensor.readers}
+            if producer >= 0 and producer in readers:
+                if len(readers) == 1 and not tensor.persistent:
+                    inside[producer].append(tensor)
+                    continue
+                readers.discard(producer)
+            kept.append(Tensor(tensor.nbytes, producer, tuple(sorted(readers)), tensor.persistent))
+        return Quotient(
+            self.machine,
+            [self.device[group[0]] for group in groups],
+            [sum(self.seconds[node] for node in group) for group in groups],
+            [_peak(group, inner, self.temporary_bytes) for group, inner in zip(groups, inside)],
+            [tuple(task for node in group for task in self.members[node]) for group in groups],
+            _collect(kept),
+        )
+
+    def in_order(self, groups: Sequence[Sequence[int]]) -> list[list[int]]:
+        """``groups`` in an order in which they can run as one task each."""
+        return [list(groups[index]) for index in self.merged(groups).order()]
+
+    def simulate(self) -> Simulation:
+        """One step, longest way to the end first."""
+        from baechi_jax.passes.placement.problem import ProblemBuilder
+
+        builder = ProblemBuilder(self.machine)
+        devices: list[int] = []
+        order = self.order()
+        for node in range(self.size):
+            seconds = [float("inf")] * self.machine.size
+            seconds[self.device[node]] = self.seconds[node]
+            builder.add_node("", seconds, temporary_bytes=self.temporary_bytes[node])
+            devices.append(self.device[node])
+        for tensor in self.tensors:
+            if tensor.producer >= 0:
+                builder.add_tensor(
+                    tensor.producer, tensor.nbytes, tensor.readers, persistent=tensor.persistent
+                )
+            else:
+                builder.add_argument(
+                    "", tensor.nbytes, tensor.readers, donated=not tensor.persistent
+                )
+                devices.append(-1 - tensor.producer)
+        rank = self.ranks(order)
+        priority = [-each for each in rank] + [0.0] * (len(devices) - self.size)
+        return simulate(builder.build(), devices, priority=priority)
+
+    def ranks(self, order: Iterable[int]) -> list[float]:
+        """Seconds from the start of each node to the end of the step along its longest way."""
+        rank = [0.0] * self.size
+        gives: list[list[Tensor]] = [[] for _ in self.device]
+        for tensor in self.tensors:
+            if tensor.producer >= 0:
+                gives[tensor.producer].append(tensor)
+        for node in reversed(list(order)):
+            longest = 0.0
+            for tensor in gives[node]:
+                for reader in tensor.readers:
+                    way = rank[reader] + self.machine.transfer_seconds(
+                        self.device[node], self.device[reader], tensor.nbytes
+                    )
+                    longest = max(longest, way)
+            rank[node] = self.seconds[node] + longest
+        return rank
+
+
+def _collect(tensors: Iterable[Tensor]) -> list[Tensor]:
+    """Add up the bytes of tensors that live alike; drop those that nothing needs."""
+    total: dict[tuple[int, tuple[int, ...], bool], int] = {}
+    for tensor in tensors:
+        key = (tensor.producer, tensor.readers, tensor.persistent)
+        total[key] = total.get(key, 0) + tensor.nbytes
+    return [Tensor(nbytes, *key) for key, nbytes in total.items()]
+
+
+def _peak(group: Sequence[int], inner: Sequence[Tensor], temporary_bytes: Sequence[int]) -> int:
+    """Most bytes of temporaries and inner tensors at once when ``group`` runs node by node."""
+    if len(group) == 1:
+        return temporary_bytes[group[0]]
+    place = {node: index for index, node in enumerate(group)}
+    change = [0] * (len(group) + 1)
+    for tensor in inner:
+        change[place[tensor.producer]] += tensor.nbytes
+        change[max(place[reader] for reader in tensor.readers) + 1] -= tensor.nbytes
+    most = live = 0
+    for index, node in enumerate(group):
+        live += change[index]
+        most = max(most, live + temporary_bytes[node])
+    return most
+
+
+class Reachability:
+    """Which nodes lead to which, kept up to date while nodes are joined.
+
+    One bit per node in Python integers: a test is one ``and``, joining two of n nodes touches at
+    most n integers.
+    """
+
+    def __init__(self, quotient: Quotient) -> None:
+        size = quotient.size
+        self.bits = [1 << node for node in range(size)]
+        self.after = [0] * size
+        self.before = [0] * size
+        successors = quotient.successors()
+        order = quotient.order()
+        for node in reversed(order):
+            for reader in successors[node]:
+                self.after[node] |= self.after[reader] | 1 << reader
+        for node in order:
+            for reader in successors[node]:
+                self.before[reader] |= self.before[node] | 1 << node
+
+    def may_join(self, left: int, right: int) -> bool:
+        """Whether no path leads from one to the other through a third."""
+        own = self.bits[left] | self.bits[right]
+        return not (
+            (self.after[left] & self.before[right] | self.after[right] & self.before[left]) & ~own
+        )
+
+    def join(self, left: int, right: int) -> None:
+        """Make ``left`` and ``right`` one; both indices then stand for it."""
+        own = self.bits[left] | self.bits[right]
+        after = (self.after[left] | self.after[right]) & ~own
+        before = (self.before[left] | self.before[right]) & ~own
+        for node in _bits(own):
+            self.bits[node], self.after[node], self.before[node] = own, after, before
+        for node in _bits(before):
+            self.after[node] |= own | after
+        for node in _bits(after):
+            self.before[node] |= own | before
+
+
+def _bits(mask: int) -> list[int]:
+    result: list[int] = []
+    while mask:
+        low = mask & -mask
+        result.append(low.bit_length() - 1)
+        mask ^= low
+    return result
