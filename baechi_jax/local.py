@@ -13,7 +13,7 @@ import logging
 import os
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -125,6 +125,28 @@ def local_topology(
         if source != target
     )
     return Topology(tuple(described), links)
+
+
+def repeated(topology: Topology, count: int) -> Topology:
+    """``count`` devices like the first of ``topology``, joined as its first two are.
+
+    For planning for more of what is at hand. A single device tells nothing about links between two:
+    then they are PCIe of its generation (for CPUs, copies in memory).
+    """
+    first = topology.devices[0]
+    if topology.size > 1:
+        link = topology.link(0, 1)
+        latency, bandwidth = link.latency_seconds, link.bytes_per_second
+    else:
+        speed = speed_of(first.kind.replace("-", " "))
+        latency = _LINK_LATENCY_SECONDS
+        bandwidth = speed.host_link_bytes_per_second if speed else CPU_LINK_BYTES_PER_SECOND
+    uniform = Topology.uniform(count, first, latency_seconds=latency, bytes_per_second=bandwidth)
+    named = tuple(
+        replace(device, name=f"{first.name.rpartition(':')[0]}:{index}" if first.name else "")
+        for index, device in enumerate(uniform.devices)
+    )
+    return replace(uniform, devices=named)
 
 
 def speed_of(device_kind: str) -> Speed | None:
