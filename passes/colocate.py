@@ -1,0 +1,443 @@
+"""``colocate``: which operations and arguments must share a device.
+
+Sets are joined (union-find) by four rules, in this order:
+
+1. *State.* An argument with a next value joins the operation that makes it, the elementwise update
+   operations of its shape behind that, the other state that these read (its moments), and the last
+   operation of its gradient: where the elementwise chain ends.
+2. *Readers.* Operations that read a large argument join it, also through casts and transposes of
+   it, and wherever it is read (tied weights). A small argument that one operation reads joins that;
+   one that many read (a step counter, a learning rate) binds none of them. An argument that is no
+   state and that many operations read (a mask) binds none either: sending it once is cheaper.
+3. *Forward and backward.* A backward operation joins the forward operation that it differentiates:
+   one of the same source position and name stack, which reads a value that it reads too, or makes
+   it. The maker of a mere residual lies elsewhere in the source, so layers stay apart. A backward
+   operation with several candidates joins the one that a neighbour with the same cotangent has;
+   else none.
+4. *Pins.* ``jax.named_scope("baechi.device:1")`` pins what is traced in it, backward included; the
+   innermost scope counts.
+
+A set of several gets a name: the path of its largest argument, or else its source position.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from baechi_jax.ir.attributes import Attribute
+from baechi_jax.ir.core import BlockArgument, Module, Operation, OpResult, Value
+from baechi_jax.ir.errors import PassError
+from baechi_jax.ir.function import argument_attributes, set_argument_attributes
+from baechi_jax.ir.topology import Topology
+from baechi_jax.ir.types import TensorType, nbytes
+from baechi_jax.passes.cost.primitives import Kind
+from baechi_jax.passes.cost.roofline import kind_of
+from baechi_jax.passes.dataflow import BARRIER, LITERAL, Scopes, is_backward
+from baechi_jax.passes.registry import Pass, register_pass
+
+#: Operations whose derivative is written in terms of their result.
+_RESULT_IS_RESIDUAL = frozenset(
+    f"jax.{name}"
+    for name in (
+        "exp",
+        "exp2",
+        "expm1",
+        "tanh",
+        "tan",
+        "logistic",
+        "sqrt",
+        "rsqrt",
+        "cbrt",
+        "pow",
+        "reduce_max",
+        "reduce_min",
+        "reduce_prod",
+        "cumprod",
+        "cummax",
+        "cummin",
+        "cumlogsumexp",
+        "sort",
+        "cholesky",
+        "qr",
+        "lu",
+        "svd",
+        "eigh",
+        "triangular_solve",
+    )
+)
+
+_ELEMENTWISE = frozenset({Kind.ELEMENTWISE, Kind.EXPENSIVE})
+
+#: What leaves a value the same data: a parameter read through these is still that parameter.
+_VIEWS = frozenset(
+    f"jax.{name}"
+    for name in ("convert_element_type", "transpose", "reshape", "squeeze", "copy", "stop_gradient")
+)
+
+_PIN = re.compile(r"baechi\.device:([^/()]*)")
+
+
+@register_pass
+@dataclass(frozen=True, slots=True)
+class Colocate(Pass):
+    """See the module docstring.
+
+    An argument is large when it has at least ``large`` times the mean argument's bytes. One that is
+    no state binds at most ``max_readers`` forward readers.
+    """
+
+    name: ClassVar[str] = "colocate"
+    summary: ClassVar[str] = "group what must share a device: state, readers, forward and backward"
+
+    large: float = 0.25
+    max_readers: int = 4
+
+    def run(self, module: Module) -> None:
+        """Set ``baechi.group`` and ``baechi.pin`` on operations and arguments of ``@main``."""
+        grouping = _Grouping(module.main)
+        grouping.join_state()
+        grouping.join_readers(self.large, self.max_readers)
+        grouping.join_backward()
+        topology = module.attributes.get("baechi.topology")
+        grouping.write(topology if isinstance(topology, Topology) else None)
+
+
+class _Grouping:
+    """Union-find over the arguments of a function (first) and its operations."""
+
+    def __init__(self, func: Operation) -> None:
+        self.func = func
+        self.arguments = func.body.arguments
+        self.entries = argument_attributes(func)
+        self.terminator = func.body.terminator
+        self.ops = [op for op in func.body.ops if op is not self.terminator and op.name != LITERAL]
+        first = len(self.arguments)
+        self.node: dict[Operation, int] = {op: first + i for i, op in enumerate(self.ops)}
+        self.parent = list(range(first + len(self.ops)))
+        self.backward = [is_backward(op) for op in self.ops]
+        self.state = {
+            index: target
+            for index, entry in enumerate(self.entries)
+            if isinstance(target := entry.get("baechi.state"), int)
+        }
+
+    # Sets -----------------------------------------------------------------------------------------
+
+    def root(self, node: int) -> int:
+        parent = self.parent
+        while parent[node] != node:
+            parent[node] = parent[parent[node]]
+            node = parent[node]
+        return node
+
+    def join(self, left: int, right: int) -> None:
+        left, right = self.root(left), self.root(right)
+        if left != right:
+            # The smaller index is the root, so arguments name sets and the result is the same
+            # whatever the order of the rules.
+            self.parent[max(left, right)] = min(left, right)
+
+    def is_backward(self, op: Operation) -> bool:
+        return self.backward[self.node[op] - len(self.arguments)]
+
+    # Rule 1 ---------------------------------------------------------------------------------------
+
+    def join_state(self) -> None:
+        """Join each state argument with its update, its moments and its gradient's last op."""
+        for index, target in self.state.items():
+            value = self.terminator.operands[target]
+            if not isinstance(value, OpResult) or value.owner not in self.node:
+                continue
+            self.join(index, self.node[value.owner])
+            if isinstance(value.type, TensorType) and value.type.shape:
+                self._join_update(index, value.owner, value.type.shape)
+
+    def _join_update(self, index: int, last: Operation, shape: tuple[int, ...]) -> None:
+        seen = {last}
+        stack = [last]
+        while stack:
+            op = stack.pop()
+            if kind_of(op) not in _ELEMENTWISE or self.is_backward(op):
+                # The gradient's last operation: it belongs to the set, what it reads does not.
+                continue
+            for operand in op.operands:
+                type_ = operand.type
+                if not isinstance(type_, TensorType) or type_.shape != shape:
+                    continue
+                if isinstance(operand, BlockArgument):
+                    if operand.index in self.state:
+                        self.join(index, operand.index)
+                    continue
+                assert isinstance(operand, OpResult)
+                source = operand.owner
+                if source in seen or source not in self.node:
+                    continue
+                seen.add(source)
+                # A broadcast scalar has the shape, but belongs to everyone.
+                if kind_of(source) is Kind.BROADCAST:
+                    continue
+                self.join(index, self.node[source])
+                stack.append(source)
+
+    # Rule 2 ---------------------------------------------------------------------------------------
+
+    def join_readers(self, large: float, max_readers: int) -> None:
+        """Join arguments with the operations that read them, where they bind them."""
+        sizes = [nbytes(argument.type) for argument in self.arguments]
+        if not sizes:
+            return
+        threshold = large * sum(sizes) / len(sizes)
+        for index, argument in enumerate(self.arguments):
+            readers = self._readers(argument)
+            forward = [op for op in readers if not self.is_backward(op)]
+            if sizes[index] >= threshold and sizes[index] > 0:
+                binds = index in self.state or len(forward) <= max_readers
+            else:
+                update = self.root(index)
+                forward = [op for op in forward if self.root(self.node[op]) != update]
+                binds = index in self.state and len(forward) == 1
+            if binds:
+                for op in readers:
+                    self.join(index, self.node[op])
+
+    def _readers(self, argument: Value) -> list[Operation]:
+        """Operations that read ``argument``, also through views of it; the views included."""
+        readers: dict[Operation, None] = {}
+        stack: list[Value] = [argument]
+        while stack:
+            for op, operand in stack.pop().uses:
+                if op not in self.node:
+                    continue
+                if op.name == BARRIER:
+                    # The barrier of remat holds back many values; it is no reader of any.
+                    stack.append(op.results[operand])
+                elif op not in readers:
+                    readers[op] = None
+                    if op.name in _VIEWS:
+                        stack.append(op.results[0])
+        return list(readers)
+
+    # Rule 3 ---------------------------------------------------------------------------------------
+
+    def join_backward(self) -> None:
+        """Join each backward operation with the forward operation that it differentiates."""
+        matcher = _Matcher(self)
+        for op, forward in matcher.match():
+            self.join(self.node[op], self.node[forward])
+
+    # Rule 4 and the result ------------------------------------------------------------------------
+
+    def write(self, topology: Topology | None) -> None:
+        """Write groups and pins as attributes."""
+        first = len(self.arguments)
+        members: dict[int, list[int]] = {}
+        for node in range(len(self.parent)):
+            members.setdefault(self.root(node), []).append(node)
+        pins = self._pins(topology)
+        names: dict[str, int] = {}
+        for nodes in members.values():
+            pin = self._pin_of(nodes, pins)
+            attributes: dict[str, Attribute] = {}
+            if len(nodes) > 1:
+                attributes["baechi.group"] = _unique(self._name(nodes), names)
+            if pin is not None:
+                attributes["baechi.pin"] = (pin,)
+            for node in nodes:
+                target = self.entries[node] if node < first else self.ops[node - first].attributes
+                for key in ("baechi.group", "baechi.pin"):
+                    target.pop(key, None)
+                target.update(attributes)
+        set_argument_attributes(self.func, self.entries)
+
+    def _pins(self, topology: Topology | None) -> dict[int, int]:
+        """Node -> the device that the user pinned it to."""
+        pins: dict[int, int] = {}
+        device_of: dict[str, int | None] = {}
+        for op in self.ops:
+            stack = op.location.name
+            if "baechi.device" not in stack:
+                continue
+            if stack not in device_of:
+                device_of[stack] = _device_in(stack, op, topology)
+            device = device_of[stack]
+            if device is not None:
+                pins[self.node[op]] = device
+        return pins
+
+    def _pin_of(self, nodes: Sequence[int], pins: dict[int, int]) -> int | None:
+        if not pins:
+            return None
+        pinned = [node for node in nodes if node in pins]
+        if not pinned:
+            return None
+        device = pins[pinned[0]]
+        for node in pinned:
+            if pins[node] != device:
+                one, other = (self.ops[n - len(self.arguments)] for n in (pinned[0], node))
+                raise PassError(
+                    f"'{one.name}' at {one.location} is pinned to device {device} and "
+                    f"'{other.name}' at {other.location} to device {pins[node]}, but they must "
+                    f"share one, together with {self._describe(nodes)}; pin both to the same "
+                    "device, or one of them to none"
+                )
+        return device
+
+    def _describe(self, nodes: Sequence[int]) -> str:
+        arguments = [n for n in nodes if n < len(self.arguments)]
+        if not arguments:
+            return f"{len(nodes)} operations of one forward and backward pass"
+        return f"argument '{self._argument_name(self._largest(arguments))}'"
+
+    def _largest(self, arguments: Sequence[int]) -> int:
+        # Parameters are what forward operations read; their moments are not, and sort after.
+        return max(
+            arguments,
+            key=lambda n: (
+                n in self.state,
+                any(self._is_model(op) for op, _ in self.arguments[n].uses),
+                nbytes(self.arguments[n].type),
+                -n,
+            ),
+        )
+
+    def _is_model(self, op: Operation) -> bool:
+        return op in self.node and "jvp(" in op.location.name
+
+    def _argument_name(self, index: int) -> str:
+        name = self.entries[index].get("baechi.name")
+        return name if isinstance(name, str) and name else f"arg{index}"
+
+    def _name(self, nodes: Sequence[int]) -> str:
+        arguments = [n for n in nodes if n < len(self.arguments)]
+        if arguments:
+            return self._argument_name(self._largest(arguments))
+        op = self.ops[nodes[0] - len(self.arguments)]
+        scope = Scopes().scope(op.location.name)
+        short = op.name.partition(".")[2]
+        if op.location.file:
+            file = op.location.file.replace("\\", "/").rpartition("/")[2]
+            place = f"{file}:{op.location.line}"
+            return f"{scope}/{short}@{place}" if scope else f"{short}@{place}"
+        return f"{scope}/{short}" if scope else short
+
+
+def _unique(name: str, names: dict[str, int]) -> str:
+    count = names.get(name, 0)
+    names[name] = count + 1
+    return f"{name}#{count}" if count else name
+
+
+def _device_in(stack: str, op: Operation, topology: Topology | None) -> int | None:
+    """The device that the innermost ``baechi.device:N`` in ``stack`` names."""
+    found = _PIN.findall(stack)
+    if not found:
+        return None
+    text = found[-1]
+    size = topology.size if topology is not None else None
+    if not text.isdecimal() or (size is not None and int(text) >= size):
+        devices = f"0 to {size - 1}" if size is not None else "numbers from 0"
+        raise PassError(
+            f"'{op.name}' at {op.location} is pinned to 'baechi.device:{text}', but the devices of "
+            f"the topology are {devices}"
+        )
+    return int(text)
+
+
+class _Matcher:
+    """Finds for each backward operation the forward operation that it differentiates."""
+
+    def __init__(self, grouping: _Grouping) -> None:
+        self.grouping = grouping
+        self.scopes = Scopes()
+        #: A value that remat computes again -> the value of the forward pass.
+        self.original: dict[Value, Value] = {}
+
+    def match(self) -> list[tuple[Operation, Operation]]:
+        """Pairs of a backward and a forward operation."""
+        grouping = self.grouping
+        pairs: list[tuple[Operation, Operation]] = []
+        matched: dict[tuple[object, Value], Operation] = {}
+        open_: list[tuple[Operation, object, list[Operation]]] = []
+        producers: dict[object, list[Operation]] = {}
+        for op, backward in zip(grouping.ops, grouping.backward):
+            if not op.location.file:
+                continue
+            key = self._key(op)
+            if not backward:
+                producers.setdefault(key, []).append(op)
+                continue
+            if op.name == BARRIER:
+                for result, operand in zip(op.results, op.operands):
+                    self.original[result] = self.original.get(operand, operand)
+                continue
+            if key not in producers:
+                continue
+            candidates = self._candidates(op, key)
+            if not candidates:
+                # Reads cotangents only (the sum that a bias's gradient is): follows them below.
+                open_.append((op, key, candidates))
+                continue
+            if len(candidates) > 1:
+                open_.append((op, key, candidates))
+                continue
+            forward = candidates[0]
+            pairs.append((op, forward))
+            self._note_recomputed(op, forward)
+            for operand in op.operands:
+                matched.setdefault((key, operand), forward)
+            for result in op.results:
+                matched.setdefault((key, result), forward)
+        for op, key, candidates in open_:
+            for operand in op.operands:
+                forward_ = matched.get((key, operand))
+                if forward_ is not None and (not candidates or forward_ in candidates):
+                    pairs.append((op, forward_))
+                    for result in op.results:
+                        matched.setdefault((key, result), forward_)
+                    break
+        return pairs
+
+    def _key(self, op: Operation) -> object:
+        location = op.location
+        return (location.file, location.line, location.column, self.scopes.scope(location.name))
+
+    def _candidates(self, op: Operation, key: object) -> list[Operation]:
+        grouping = self.grouping
+        reads: dict[Operation, None] = {}
+        makes: dict[Operation, None] = {}
+        for operand in op.operands:
+            value = self.original.get(operand, operand)
+            if isinstance(value, OpResult) and self._is_forward_at(value.owner, key):
+                makes[value.owner] = None
+            # What the whole program reads says nothing about who differentiates whom.
+            if isinstance(value, OpResult) and value.owner not in grouping.node:
+                continue
+            for reader, _ in value.uses:
+                if self._is_forward_at(reader, key):
+                    reads[reader] = None
+        for maker in makes:
+            if maker.name in _RESULT_IS_RESIDUAL or not self._forward_reader(maker):
+                return [maker]
+        return list(reads) if reads else list(makes)
+
+    def _forward_reader(self, op: Operation) -> bool:
+        """Whether an operation of the forward pass reads what ``op`` makes."""
+        grouping = self.grouping
+        return any(
+            reader in grouping.node and not grouping.is_backward(reader)
+            for result in op.results
+            for reader, _ in result.uses
+        )
+
+    def _is_forward_at(self, op: Operation, key: object) -> bool:
+        grouping = self.grouping
+        return op in grouping.node and not grouping.is_backward(op) and self._key(op) == key
+
+    def _note_recomputed(self, op: Operation, forward: Operation) -> None:
+        if "rematted_computation" not in op.location.name or op.name != forward.name:
+            return
+        for result, original in zip(op.results, forward.results):
+            self.original[result] = original
