@@ -42,7 +42,7 @@ from baechi_jax.ir.function import (
 from baechi_jax.ir.jax_params import encode_params, find_jaxprs, numpy_scalar
 from baechi_jax.ir.jax_types import type_of
 from baechi_jax.ir.location import UNKNOWN, Location
-from baechi_jax.ir.types import TensorType, TokenType, Type
+from baechi_jax.ir.types import TokenType, Type
 
 _RENAMED = {
     "pjit": "jit",
