@@ -1,0 +1,554 @@
+"""``baechi.place``: a function that runs placed over several devices.
+
+The decorated function behaves like ``jax.jit`` of it. The first call with new types traces, plans
+and compiles; later ones find the compiled step by the structure and the types of the arguments. Under
+an outer transformation (``jit``, ``grad``, ``vmap``) it is the function itself, under ``jax.jit``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import logging
+import threading
+import types
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar, overload
+
+import jax
+
+from baechi_jax.ir import _jax_compat as compat
+from baechi_jax.ir.core import Module
+from baechi_jax.ir.errors import BaechiError
+from baechi_jax.ir.fingerprint import fingerprint
+from baechi_jax.ir.topology import Topology
+from baechi_jax.ir.trace import Trace, trace
+from baechi_jax.local import local_topology
+from baechi_jax.passes.pipeline import parse_pipeline
+from baechi_jax.passes.placement.errors import InfeasiblePlacementError
+from baechi_jax.passes.registry import Pass
+from baechi_jax.placed_state import (
+    PinResults,
+    PlacedLeaf,
+    Wanted,
+    devices_like,
+    pin_arguments,
+)
+from baechi_jax.plan import Plan, check_matches
+from baechi_jax.planner import PlannerOptions, apply_decisions, pipeline_text, plan_module
+from baechi_jax.runtime.compile import CompileOptions
+from baechi_jax.runtime.errors import DeviceError
+from baechi_jax.signature import Signature
+from baechi_jax.stages import Compiled, Lowered, Split, Traced
+
+_log = logging.getLogger(__name__)
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+
+#: So many calls in a row that all trace anew give a warning.
+RETRACE_WARNING_AFTER = 6
+
+
+class RetraceWarning(UserWarning):
+    """A placed function was traced, planned and compiled for many calls in a row."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Options:
+    """What ``place`` was given, checked."""
+
+    topology: Topology | None
+    devices: tuple[jax.Device, ...] | None
+    planner: PlannerOptions
+    compile: CompileOptions
+    like: PlacedFunction | None
+    plan: Plan | None
+
+
+@overload
+def place(fn: Callable[..., Any], /, **options: Any) -> PlacedFunction: ...
+
+
+@overload
+def place(fn: None = None, /, **options: Any) -> Callable[[Callable[..., Any]], PlacedFunction]: ...
+
+
+def place(
+    fn: Callable[..., Any] | None = None,
+    /,
+    *,
+    topology: Topology | str | Path | None = None,
+    placer: str = "auto",
+    pipeline: str | Sequence[Pass] | None = None,
+    donate_argnums: int | Sequence[int] | None = None,
+    donate_argnames: str | Iterable[str] | None = None,
+    static_argnums: int | Sequence[int] | None = None,
+    static_argnames: str | Iterable[str] | None = None,
+    like: PlacedFunction | None = None,
+    plan: Plan | str | Path | None = None,
+    devices: Sequence[jax.Device] | None = None,
+    dump_folder: str | Path | None = None,
+    verify_each: bool = False,
+    compile_threads: int | None = None,
+    progress: bool | None = None,
+) -> Any:
+    """Place ``fn`` over several devices: ``@place``, ``@place(...)`` or ``place(fn, ...)``.
+
+    - ``topology``: the machine, a ``Topology`` or its file; by default the devices at hand.
+    - ``placer``: ``auto``, ``m-topo``, ``m-etf``, ``m-sct``, ``milp``, ``expert``, ...
+    - ``pipeline``: the passes to run instead of the default ones.
+    - ``donate_argnums``, ``donate_argnames``, ``static_argnums``, ``static_argnames``: as for
+      ``jax.jit``.
+    - ``like``: another placed function. Arguments that are also that one's (by path and type) stay
+      where its plan put them; the topology is that one's too.
+    - ``plan``: a saved plan, or its file, whose decisions are repeated. It must have been made for
+      this function and this machine.
+    - ``devices``: the JAX device of each device of the topology; by default by name, else in order.
+    - ``dump_folder``: write the IR there after each pass. ``verify_each``: check it after each.
+    - ``compile_threads``, ``progress``: see ``runtime.compile.CompileOptions``.
+
+    Raises TypeError and ValueError for options that are wrong, PipelineError for a pipeline or
+    placer that does not exist, TopologyError for a topology that cannot be read.
+    """
+    if fn is None:
+        given = {k: v for k, v in locals().items() if k != "fn"}
+        return functools.partial(place, **given)
+    if not callable(fn):
+        raise TypeError(f"place needs a function, found {type(fn).__name__}")
+    signature = Signature(
+        fn,
+        static_argnums=static_argnums,
+        static_argnames=static_argnames,
+        donate_argnums=donate_argnums,
+        donate_argnames=donate_argnames,
+    )
+    if like is not None and not isinstance(like, PlacedFunction):
+        raise TypeError(f"like must be a placed function, found {type(like).__name__}")
+    if pipeline is not None and placer != "auto":
+        raise ValueError("give a pipeline or a placer, not both: the pipeline names its placer")
+    options = _Options(
+        _topology(topology),
+        None if devices is None else tuple(devices),
+        PlannerOptions(
+            _pipeline(pipeline, placer),
+            None if dump_folder is None else Path(dump_folder),
+            verify_each,
+        ),
+        CompileOptions(compile_threads, progress),
+        like,
+        Plan.load(plan) if isinstance(plan, str | Path) else plan,
+    )
+    return PlacedFunction(fn, signature, options)
+
+
+def place_init(
+    init_fn: Callable[..., Any], /, *, like: PlacedFunction, **options: Any
+) -> PlacedFunction:
+    """``init_fn``, with every result made on the device where ``like`` wants it.
+
+    So a model that no device can hold whole is initialised piece by piece: results are matched to
+    the arguments of ``like`` by path and type, and the initialiser is planned with them pinned
+    there, within the same memory limits. ``like`` must have a plan already; give it shapes:
+    ``train_step.plan(jax.eval_shape(init_fn, key), batch)``. ``options`` are those of ``place``.
+    """
+    placed = place(init_fn, like=like, **options)
+    assert isinstance(placed, PlacedFunction)
+    placed._pins_results = True
+    return placed
+
+
+@contextlib.contextmanager
+def on(device: int) -> Iterator[None]:
+    """Pin what is traced inside to device ``device`` of the topology.
+
+    The same as ``jax.named_scope("baechi.device:N")``.
+    """
+    if not isinstance(device, int) or isinstance(device, bool) or device < 0:
+        raise TypeError(f"on needs the index of a device, found {device!r}")
+    with jax.named_scope(f"baechi.device:{device}"):
+        yield
+
+
+class _Entry:
+    """What is known for one signature of arguments."""
+
+    __slots__ = ("compiled", "context", "lowered", "static", "trace", "tree")
+
+    def __init__(self, tree: Any, static: Any, context: Any, traced: Trace) -> None:
+        self.tree = tree
+        self.static = static
+        self.context = context
+        self.trace = traced
+        self.lowered: Lowered | None = None
+        self.compiled: Compiled | None = None
+
+
+class PlacedFunction:
+    """A function placed by ``place``. Call it as the function itself."""
+
+    def __init__(self, fn: Callable[..., Any], signature: Signature, options: _Options) -> None:
+        functools.update_wrapper(self, fn)
+        self._fn = fn
+        self._signature = signature
+        self._options = options
+        self._pins_results = False
+        self._jit = jax.jit(fn, **signature.static_options)
+        self._entries: dict[Any, _Entry] = {}
+        #: The entry of the last call, looked at first.
+        self._last: _Entry | None = None
+        #: The first plan: later ones keep its state where it lies.
+        self._first: _Entry | None = None
+        self._lock = threading.RLock()
+        self._misses = 0
+        self._last_miss: tuple[Any, Any, tuple[Any, ...]] | None = None
+
+    # Calling ------------------------------------------------------------------------------------
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the function, placed. The first call with new types plans and compiles."""
+        if compat.is_tracing() or jax.config.jax_disable_jit:
+            return self._jit(*args, **kwargs)
+        dynamic, static = self._signature.split(args, kwargs)
+        leaves, tree = jax.tree.flatten(dynamic)
+        context = compat.trace_context()
+        last = self._last
+        if (
+            last is not None
+            and last.compiled is not None
+            and last.tree == tree
+            and last.static == static
+            and last.context == context
+        ):
+            pending = last.compiled.pending(leaves)
+            if pending is not None:
+                self._misses = 0
+                return last.compiled.launch(leaves, pending)
+        compiled = self._compiled(args, kwargs, leaves, tree, static, context)
+        pending = compiled.pending(leaves)
+        assert pending is not None
+        return compiled.launch(leaves, pending)
+
+    def __get__(self, instance: Any, owner: type | None = None) -> Any:
+        return self if instance is None else types.MethodType(self, instance)
+
+    def __repr__(self) -> str:
+        return f"<placed {self._name}>"
+
+    # Stages -------------------------------------------------------------------------------------
+
+    def trace(self, *args: Any, **kwargs: Any) -> Traced:
+        """The first of JAX's ahead-of-time stages; ``args`` may be shapes."""
+        entry = self._entry(args, kwargs)
+        split = self._split(entry)
+        return Traced(entry.trace, split, self._name, lambda _: self._lowered(entry, args, kwargs))
+
+    def lower(self, *args: Any, **kwargs: Any) -> Lowered:
+        """``trace(...).lower()``."""
+        return self.trace(*args, **kwargs).lower()
+
+    def plan(self, *args: Any, **kwargs: Any) -> Plan:
+        """The plan for these arguments, which may be ``jax.ShapeDtypeStruct``.
+
+        Nothing is allocated or compiled, and the topology may be of a machine that is not there.
+        A later call with arguments of these types runs this plan.
+        """
+        return self.lower(*args, **kwargs).plan
+
+    def input_shardings(self, *args: Any, **kwargs: Any) -> Any:
+        """Where the plan for these arguments (or shapes) wants each leaf.
+
+        A tuple with one tree for each positional argument (None for a static one), for
+        ``jax.device_put`` or a checkpoint library; with keyword arguments, a pair of that tuple and
+        a dictionary.
+        """
+        lowered = self.lower(*args, **kwargs)
+        program = lowered.program
+        devices = self._devices()
+        from jax.sharding import SingleDeviceSharding
+
+        trace = self._entry(args, kwargs).trace
+        shardings = [
+            SingleDeviceSharding(_device_of(devices, argument.device))
+            for argument in program.arguments[len(trace.constants) :]
+        ]
+        positional, named = jax.tree.unflatten(trace.in_tree, shardings)
+        positional = self._signature.restore(args, positional)
+        return (positional, named) if kwargs else positional
+
+    def clear_cache(self) -> None:
+        """Forget all traces, plans and executables."""
+        with self._lock:
+            self._entries.clear()
+            self._last = self._first = None
+            self._misses = 0
+            self._jit.clear_cache()
+
+    # Finding and making entries --------------------------------------------------------------------
+
+    @property
+    def _name(self) -> str:
+        return getattr(self._fn, "__name__", type(self._fn).__name__)
+
+    def _compiled(
+        self, args: Any, kwargs: Any, leaves: Any, tree: Any, static: Any, context: Any
+    ) -> Compiled:
+        with self._lock:
+            types_ = tuple(_type_key(leaf) for leaf in leaves)
+            entry = self._entries.get((tree, static, context, types_))
+            if entry is None or entry.compiled is None:
+                self._count_miss(tree, static, types_)
+                entry = self._entry(args, kwargs)
+                entry.compiled = self._lowered(entry, args, kwargs).compile()
+            else:
+                self._misses = 0
+            self._last = entry
+            assert entry.compiled is not None
+            return entry.compiled
+
+    def _entry(self, args: Any, kwargs: Any) -> _Entry:
+        dynamic, static = self._signature.split(args, kwargs)
+        leaves, tree = jax.tree.flatten(dynamic)
+        context = compat.trace_context()
+        key = (tree, static, context, tuple(_type_key(leaf) for leaf in leaves))
+        with self._lock:
+            entry = self._entries.get(key)
+            if entry is None:
+                traced = trace(self._fn, args, kwargs, **self._signature.jit_options)
+                entry = self._entries[key] = _Entry(tree, static, context, traced)
+            return entry
+
+    def _lowered(self, entry: _Entry, args: Any, kwargs: Any) -> Lowered:
+        with self._lock:
+            if entry.lowered is None:
+                plan = self._plan_entry(entry)
+                entry.lowered = Lowered(
+                    entry.trace, plan, self._split(entry), self._devices, self._options.compile
+                )
+                if self._first is None:
+                    self._first = entry
+            return entry.lowered
+
+    def _split(self, entry: _Entry) -> Split:
+        return Split(self._signature.split, self._signature.restore, entry.static, ())
+
+    def _plan_entry(self, entry: _Entry) -> Plan:
+        traced = entry.trace
+        topology = self._topology()
+        mark = fingerprint(traced.module)
+
+        def fresh() -> Module:
+            module = traced.module.clone()
+            module.attributes["baechi.fingerprint"] = mark
+            return module
+
+        options = self._options.planner
+        saved = self._options.plan
+        if saved is not None:
+            check_matches(saved, mark, topology, f"'{self._name}'")
+            recorded = str(saved.module.attributes["baechi.pipeline"])
+            options = PlannerOptions(recorded, options.dump_folder, options.verify_each)
+            planned = apply_decisions(fresh, saved.module, topology, options)
+            return Plan(planned.module, self._name, planned.timings)
+        argument_pins, extra = self._pins(traced)
+
+        def pinned() -> Module:
+            module = fresh()
+            pin_arguments(module, argument_pins)
+            return module
+
+        try:
+            planned = plan_module(pinned, topology, options, extra)
+        except InfeasiblePlacementError:
+            if self._options.like is not None or not argument_pins:
+                raise
+            _log.warning(
+                "%s: the state cannot stay where the first plan put it with these shapes; it will "
+                "move",
+                self._name,
+            )
+            planned = plan_module(fresh, topology, options, extra)
+        return Plan(planned.module, self._name, planned.timings)
+
+    def _pins(self, traced: Trace) -> tuple[dict[int, int], list[Pass]]:
+        """Devices of arguments (constants counted), and a pass that pins results."""
+        known: list[PlacedLeaf] = []
+        like = self._options.like
+        if like is not None:
+            known = like.placed_leaves()
+        elif self._first is not None:
+            # State stays where the first plan put it, so that calls with other shapes find it.
+            known = [leaf for leaf, state in self._placed(self._first) if state]
+        if not known:
+            return {}, []
+        offset = len(traced.constants)
+        wanted = _wanted(traced.argument_names, traced.in_avals)
+        pins = {
+            offset + index: device
+            for index, device in enumerate(devices_like(wanted, known))
+            if device is not None
+        }
+        if not self._pins_results:
+            return pins, []
+        results = devices_like(_wanted(traced.result_names, traced.out_avals), known)
+        placed = [(index, device) for index, device in enumerate(results) if device is not None]
+        if not placed:
+            return pins, []
+        indices, places = zip(*placed, strict=True)
+        return pins, [PinResults(indices, places)]
+
+    def placed_leaves(self) -> list[PlacedLeaf]:
+        """The arguments of the first plan and their devices; raises BaechiError without a plan."""
+        with self._lock:
+            if self._first is None:
+                raise BaechiError(
+                    f"'{self._name}' has no plan yet, so nothing can be placed like it; call it "
+                    f"first, or plan it from shapes: {self._name}.plan(jax.eval_shape(...), ...)"
+                )
+            return [leaf for leaf, _ in self._placed(self._first)]
+
+    def _placed(self, entry: _Entry) -> list[tuple[PlacedLeaf, bool]]:
+        assert entry.lowered is not None
+        traced = entry.trace
+        arguments = entry.lowered.program.arguments[len(traced.constants) :]
+        from baechi_jax.ir.function import argument_attributes
+
+        entries = argument_attributes(traced.module.main)[len(traced.constants) :]
+        return [
+            (
+                PlacedLeaf(name, tuple(aval.shape), aval.dtype, argument.device),
+                argument.donated or "baechi.state" in attributes,
+            )
+            for name, aval, argument, attributes in zip(
+                traced.argument_names, traced.in_avals, arguments, entries, strict=True
+            )
+        ]
+
+    # Machine ------------------------------------------------------------------------------------
+
+    def _topology(self) -> Topology:
+        options = self._options
+        if options.topology is not None:
+            return options.topology
+        if options.plan is not None:
+            return options.plan.topology
+        if options.like is not None:
+            return options.like._topology()
+        return _default_topology(options.devices)
+
+    def _devices(self) -> tuple[jax.Device, ...]:
+        options = self._options
+        if options.devices is not None:
+            return options.devices
+        if options.like is not None and options.topology is None:
+            return options.like._devices()
+        return devices_of(self._topology())
+
+    # Retraces -----------------------------------------------------------------------------------
+
+    def _count_miss(self, tree: Any, static: Any, types_: tuple[Any, ...]) -> None:
+        self._misses += 1
+        last, self._last_miss = self._last_miss, (tree, static, types_)
+        if self._misses % RETRACE_WARNING_AFTER or last is None:
+            return
+        warnings.warn(
+            f"{self._name} was traced, planned and compiled in each of its last {self._misses} "
+            f"calls: {_what_changed(last, (tree, static, types_))}. Pad batches to few shapes, and "
+            "make what changes an array instead of a static argument",
+            RetraceWarning,
+            stacklevel=4,
+        )
+
+
+def devices_of(topology: Topology) -> tuple[jax.Device, ...]:
+    """The JAX device of each device of ``topology``: by name (``cpu:3``), else in order.
+
+    Fewer than the topology has when this process has fewer; compiling then says so.
+    """
+    here = {f"{device.platform}:{device.id}": device for device in _all_devices(topology)}
+    named = [here.get(device.name) for device in topology.devices]
+    found = [device for device in named if device is not None]
+    if len(found) == topology.size and len(set(found)) == topology.size:
+        return tuple(found)
+    return tuple(jax.local_devices()[: topology.size])
+
+
+def _all_devices(topology: Topology) -> list[jax.Device]:
+    found = list(jax.local_devices())
+    platforms = {device.name.partition(":")[0] for device in topology.devices}
+    for platform in sorted(platforms - {device.platform for device in found} - {""}):
+        with contextlib.suppress(RuntimeError):
+            found += jax.local_devices(backend=platform)
+    return found
+
+
+@functools.lru_cache(maxsize=8)
+def _default_topology(devices: tuple[jax.Device, ...] | None) -> Topology:
+    return local_topology(devices=devices)
+
+
+def _device_of(devices: Sequence[jax.Device], index: int) -> jax.Device:
+    if index >= len(devices):
+        raise DeviceError(
+            f"the plan uses device {index}, and this process has {len(devices)} devices; there is "
+            "no sharding for a device that is not there"
+        )
+    return devices[index]
+
+
+def _topology(given: Topology | str | Path | None) -> Topology | None:
+    if given is None or isinstance(given, Topology):
+        return given
+    if isinstance(given, str | Path):
+        return Topology.load(given)
+    raise TypeError(f"topology must be a Topology or a file's path, found {type(given).__name__}")
+
+
+def _pipeline(pipeline: str | Sequence[Pass] | None, placer: str) -> str:
+    from baechi_jax.passes.pipeline import print_pipeline
+
+    if pipeline is None:
+        if not isinstance(placer, str):
+            raise TypeError(f"placer must be a string, found {placer!r}")
+        text = pipeline_text(placer)
+    elif isinstance(pipeline, str):
+        text = pipeline
+    else:
+        text = print_pipeline(pipeline)
+    parse_pipeline(text)
+    return text
+
+
+def _wanted(names: Sequence[str], avals: Sequence[Any]) -> list[Wanted]:
+    return [
+        Wanted(name, tuple(aval.shape), aval.dtype) for name, aval in zip(names, avals, strict=True)
+    ]
+
+
+def _type_key(leaf: Any) -> Any:
+    """Shape, dtype and weak type of a leaf, as a key."""
+    if isinstance(leaf, jax.ShapeDtypeStruct):
+        return (leaf.shape, leaf.dtype, bool(getattr(leaf, "weak_type", False)))
+    aval = jax.typeof(leaf)
+    return (aval.shape, aval.dtype, bool(getattr(aval, "weak_type", False)))
+
+
+def _what_changed(
+    before: tuple[Any, Any, tuple[Any, ...]], now: tuple[Any, Any, tuple[Any, ...]]
+) -> str:
+    if before[1] != now[1]:
+        return f"the static arguments changed from {before[1]} to {now[1]}"
+    if before[0] != now[0]:
+        return "the structure of the arguments changed"
+    for index, (one, other) in enumerate(zip(before[2], now[2], strict=True)):
+        if one != other:
+            return f"leaf {index} changed from {_type_text(one)} to {_type_text(other)}"
+    return "JAX's configuration changed"
+
+
+def _type_text(key: Any) -> str:
+    shape, dtype, weak = key
+    dims = ",".join(map(str, shape))
+    return f"{dtype}[{dims}]" + (" (weakly typed)" if weak else "")

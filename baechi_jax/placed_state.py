@@ -1,0 +1,146 @@
+"""One function's placement for another: which leaves of two functions are the same thing.
+
+Evaluation and sampling read the state that a training step placed; initialisation makes it. Their
+leaves are matched to the step's arguments as results are matched to arguments
+(``ir/match_state.py``), and what that leaves open by name: the longest common end of two paths of
+equal shape and dtype. Where several arguments end alike (``params['w']`` and its moments), the
+first one counts; they lie together anyway.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from baechi_jax.ir.core import Module, Operation, Value
+from baechi_jax.ir.function import argument_attributes, set_argument_attributes
+from baechi_jax.ir.match_state import Leaf, match_state
+from baechi_jax.passes.registry import Pass
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedLeaf:
+    """An argument of a planned function: its name, shape and dtype, and its device."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: Any
+    device: int
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """An argument or a result that asks for a place."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: Any
+
+
+def devices_like(wanted: Sequence[Wanted], known: Sequence[PlacedLeaf]) -> list[int | None]:
+    """For each of ``wanted`` the device of the leaf of ``known`` that it is; None where none is.
+
+    Wanted arguments and wanted results are matched alike: by their names' paths.
+    """
+    found = match_state(
+        [Leaf(_steps(leaf.name), _type(leaf)) for leaf in known],
+        [Leaf(_steps(leaf.name), _type(leaf)) for leaf in wanted],
+    )
+    devices: list[int | None] = [None] * len(wanted)
+    for source, target in found.items():
+        devices[target] = known[source].device
+    by_type: dict[Any, list[PlacedLeaf]] = {}
+    for leaf in known:
+        by_type.setdefault(_type(leaf), []).append(leaf)
+    for index, leaf in enumerate(wanted):
+        if devices[index] is None:
+            devices[index] = _by_suffix(leaf, by_type.get(_type(leaf), ()))
+    return devices
+
+
+def _by_suffix(wanted: Wanted, candidates: Sequence[PlacedLeaf]) -> int | None:
+    steps = _steps(wanted.name)
+    best, length = None, 0
+    for candidate in candidates:
+        common = _common_end(steps, _steps(candidate.name))
+        if common > length:
+            best, length = candidate.device, common
+    return best
+
+
+def _common_end(one: Sequence[object], other: Sequence[object]) -> int:
+    count = 0
+    named = 0
+    for a, b in zip(reversed(one), reversed(other)):
+        if a != b:
+            break
+        count += 1
+        if isinstance(a, str):
+            named = count
+    # A bare position says nothing: f(x)[0] and g(y)[0] are not the same thing.
+    return count if named else 0
+
+
+def _steps(name: str) -> tuple[str | int, ...]:
+    """``state.params['w'][0]`` as ``("state", "params", "w", 0)``; a result's root says nothing."""
+    steps = [int(step) if step.isdigit() else step for step in re.findall(r"[^\[\].'\"]+", name)]
+    return tuple(steps[1:] if steps and steps[0] == "result" else steps)
+
+
+def _type(leaf: PlacedLeaf | Wanted) -> tuple[tuple[int, ...], str]:
+    return (leaf.shape, str(leaf.dtype))
+
+
+# Pins --------------------------------------------------------------------------------------------
+
+
+def pin_arguments(module: Module, devices: Mapping[int, int]) -> None:
+    """Pin argument ``i`` of ``@main`` (constants counted) to ``devices[i]``."""
+    func = module.main
+    entries = argument_attributes(func)
+    for index, device in devices.items():
+        entries[index]["baechi.pin"] = (device,)
+    set_argument_attributes(func, entries)
+
+
+@dataclass(frozen=True, slots=True)
+class PinResults(Pass):
+    """Pin what computes result ``results[i]`` to ``devices[i]``.
+
+    So is what only such ops read: an initialiser's array is made where it will stay, from its first
+    random bits on. An op that results on several devices need stays free.
+    """
+
+    name: ClassVar[str] = "pin-results"
+    summary: ClassVar[str] = "pin the ops that compute certain results, and what only they read"
+
+    results: tuple[int, ...]
+    devices: tuple[int, ...]
+
+    def run(self, module: Module) -> None:
+        """Set ``baechi.pin`` on ops of ``@main``."""
+        block = module.main.body
+        wanted: dict[Operation, set[int]] = {}
+        targets = dict(zip(self.results, self.devices, strict=True))
+        for index, value in enumerate(block.terminator.operands):
+            owner = value.defining_op
+            if owner is not None:
+                # A result without a place counts as one on a device that is none.
+                wanted.setdefault(owner, set()).add(targets.get(index, -1))
+        for op in reversed(block.ops[:-1]):
+            places = wanted.get(op, set())
+            if len(places) == 1 and -1 not in places:
+                op.attributes.setdefault("baechi.pin", tuple(places))
+            pin = op.attributes.get("baechi.pin")
+            place = pin[0] if isinstance(pin, tuple) and isinstance(pin[0], int) else -1
+            for value in _all_operands(op):
+                owner = value.defining_op
+                if owner is not None and owner.parent is block:
+                    wanted.setdefault(owner, set()).add(place)
+
+
+def _all_operands(op: Operation) -> Iterator[Value]:
+    for inner in op.walk():
+        yield from inner.operands

@@ -1,0 +1,205 @@
+"""Plans: a placed module and what one asks of it.
+
+A plan file is the module's text. Loading one runs no code: it is parsed, and checked for what it
+is. What it decided (the device of each task and argument) is then repeated on a fresh trace by
+``baechi.place(..., plan=...)``; costs, order and memory are computed anew there.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from baechi_jax.ir.attributes import Attribute
+from baechi_jax.ir.core import Module
+from baechi_jax.ir.cost import DeviceMemory
+from baechi_jax.ir.errors import BaechiError, IRError, ParseError
+from baechi_jax.ir.files import write_text_atomically
+from baechi_jax.ir.topology import Topology
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from baechi_jax.passes.pass_manager import PassTiming
+
+#: The version of plan files that this release writes; it reads this and older ones.
+FORMAT = 1
+
+_FORMAT_KEY = "baechi.plan_format"
+
+
+class PlanFileError(BaechiError):
+    """A file is no plan, or not one that this release can read; the message says what is wrong."""
+
+
+class PlanMismatchError(BaechiError):
+    """A plan was made for another function, other arguments, or another machine."""
+
+
+class Plan:
+    """Where each part of a function runs, and when. ``module`` is the planned module itself."""
+
+    def __init__(
+        self, module: Module, name: str = "step", timings: tuple[PassTiming, ...] = ()
+    ) -> None:
+        self.module = module
+        self.name = name
+        #: Seconds of each pass; empty for a loaded plan.
+        self.timings = timings
+
+    # What it says -------------------------------------------------------------------------------
+
+    @property
+    def text(self) -> str:
+        """The module as text, with source locations: what ``save`` writes."""
+        from baechi_jax.ir.printer import print_module
+
+        return print_module(self.module)
+
+    @property
+    def topology(self) -> Topology:
+        """The machine that the plan is for."""
+        topology = self.module.attributes.get("baechi.topology")
+        if not isinstance(topology, Topology):
+            raise IRError("the plan's module has no baechi.topology")
+        return topology
+
+    @property
+    def fingerprint(self) -> str:
+        """Of the trace that the plan was made for."""
+        return str(self.module.attributes.get("baechi.fingerprint", ""))
+
+    @property
+    def step_seconds(self) -> float:
+        """The predicted time of one step."""
+        return self._seconds("baechi.step_seconds")
+
+    @property
+    def lower_bound_seconds(self) -> float:
+        """What no schedule on this machine can beat: the critical path, or all work shared out."""
+        return self._seconds("baechi.lower_bound_seconds")
+
+    @property
+    def memory(self) -> tuple[DeviceMemory, ...]:
+        """The memory plan of each device."""
+        entries = self.module.main.attributes.get("baechi.memory", ())
+        assert isinstance(entries, tuple)
+        return tuple(entry for entry in entries if isinstance(entry, DeviceMemory))
+
+    @property
+    def peak_bytes(self) -> tuple[int, ...]:
+        """The predicted peak of each device."""
+        return tuple(entry.peak_bytes for entry in self.memory)
+
+    @property
+    def devices_used(self) -> tuple[int, ...]:
+        """The devices that run at least one task."""
+        from baechi_jax.passes.tasks import device_of, tasks_of
+
+        return tuple(sorted({device_of(task) for task in tasks_of(self.module.main)}))
+
+    def summary(self) -> Table:
+        """A table (print it with rich): tasks, share of the work, memory and transfers by device.
+
+        Its caption gives the step time and its lower bound, and says when the plan uses one device
+        because nothing beats it.
+        """
+        from baechi_jax.report.build import build_view
+        from baechi_jax.report.summary import summary_table
+
+        return summary_table(build_view(self.module, self.name))
+
+    def __str__(self) -> str:
+        """The summary as plain text."""
+        from baechi_jax.report.summary import render_text
+
+        return render_text(self.summary())
+
+    def __repr__(self) -> str:
+        used = len(self.devices_used)
+        return f"<Plan of {self.name} on {used} of {self.topology.size} devices>"
+
+    def report(self, path: str | Path) -> None:
+        """Write the plan as one HTML page that stands alone."""
+        from baechi_jax.report.build import build_view
+        from baechi_jax.report.html import write_html
+
+        write_html(build_view(self.module, self.name), path)
+
+    # Files ----------------------------------------------------------------------------------------
+
+    def save(self, path: str | Path) -> None:
+        """Write the plan to ``path``; a reader sees the whole file or none of it."""
+        self.module.attributes[_FORMAT_KEY] = FORMAT
+        self.module.attributes["baechi.plan_name"] = self.name
+        write_text_atomically(path, self.text)
+
+    @staticmethod
+    def load(path: str | Path) -> Plan:
+        """Read a plan file.
+
+        Raises PlanFileError for a file that is truncated, no plan, or of a newer release.
+        """
+        from baechi_jax.ir.parser import parse_module
+
+        try:
+            text = Path(path).read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise PlanFileError(f"cannot read the plan {path}: {error}") from error
+        try:
+            module = parse_module(text, str(path))
+        except ParseError as error:
+            what = "is empty" if not text.strip() else "is no plan, or was cut off"
+            raise PlanFileError(f"{path} {what}: {error}") from error
+        version = module.attributes.get(_FORMAT_KEY)
+        if not isinstance(version, int):
+            raise PlanFileError(
+                f"{path} is IR, but no plan: it lacks {_FORMAT_KEY}; plans are written by "
+                "Plan.save and by 'baechi plan --save'"
+            )
+        if version > FORMAT:
+            raise PlanFileError(
+                f"{path} has plan format {version}, this release reads up to {FORMAT}; load it "
+                "with the release that wrote it, or plan again"
+            )
+        for key, kind in _NEEDED.items():
+            if not isinstance(module.attributes.get(key), kind):
+                raise PlanFileError(f"{path} is an incomplete plan: {key} is missing or wrong")
+        return Plan(module, str(module.attributes.get("baechi.plan_name", "step")))
+
+    def _seconds(self, key: str) -> float:
+        value: Attribute | None = self.module.main.attributes.get(key)
+        if not isinstance(value, float | int):
+            raise IRError(f"the plan's @main has no {key}; its pipeline lacks 'schedule'")
+        return float(value)
+
+
+_NEEDED: dict[str, type] = {
+    "baechi.topology": Topology,
+    "baechi.fingerprint": str,
+    "baechi.pipeline": str,
+}
+
+
+def check_matches(plan: Plan, fingerprint: str, topology: Topology, what: str) -> None:
+    """Raise PlanMismatchError unless ``plan`` was made for this trace and this machine."""
+    if plan.fingerprint != fingerprint:
+        raise PlanMismatchError(
+            f"the plan was made for another program than {what} with these arguments (fingerprint "
+            f"{plan.fingerprint[:12]}, found {fingerprint[:12]}): the function, its arguments' "
+            "shapes or dtypes, or JAX's release changed; plan again"
+        )
+    if plan.topology != topology:
+        raise PlanMismatchError(
+            f"the plan was made for another machine than the one it is to run on: "
+            f"{_difference(plan.topology, topology)}; plan again for this topology"
+        )
+
+
+def _difference(planned: Topology, found: Topology) -> str:
+    if planned.size != found.size:
+        return f"it has {planned.size} devices, this one {found.size}"
+    for index, (one, other) in enumerate(zip(planned.devices, found.devices, strict=True)):
+        if one != other:
+            return f"its device {index} is {one}, here it is {other}"
+    return "their links differ"

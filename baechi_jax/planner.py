@@ -1,0 +1,242 @@
+"""From a traced function to a plan: the pipeline, and what is tried again when memory does not fit.
+
+A placer judges memory by the simulator; ``plan-memory`` has the last word. Where it finds a peak
+above the limit, the placement is made again with the limits scaled down, so that the placer leaves
+the room that was missing.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+from baechi_jax.ir.attributes import DictAttr
+from baechi_jax.ir.core import Module
+from baechi_jax.ir.errors import PassError
+from baechi_jax.ir.function import argument_attributes, set_argument_attributes
+from baechi_jax.ir.topology import Topology
+from baechi_jax.passes.pass_manager import PassManager, PassTiming
+from baechi_jax.passes.pipeline import NAMED_PIPELINES, parse_pipeline, print_pipeline
+from baechi_jax.passes.plan_errors import MemoryLimitError
+from baechi_jax.passes.placement.errors import InfeasiblePlacementError
+from baechi_jax.passes.registry import Pass
+from baechi_jax.passes.tasks import tasks_of
+
+_log = logging.getLogger(__name__)
+
+#: How often a placement is made again with smaller limits, and how far they may shrink at once.
+ATTEMPTS = 5
+_SMALLEST_STEP, _LARGEST_STEP = 0.97, 0.6
+
+#: The passes that decide on devices; everything after them follows from the decision.
+PLACING_PASSES = ("place", "refine-placement")
+
+
+@dataclass(frozen=True, slots=True)
+class PlannerOptions:
+    """How to plan: ``pipeline`` is a pipeline's text; ``dump_folder`` gets the IR after each pass;
+    ``verify_each`` checks the IR after each pass (the plan itself is always verified)."""
+
+    pipeline: str = "default"
+    dump_folder: Path | None = None
+    verify_each: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """A planned module, and how long each pass took."""
+
+    module: Module
+    timings: tuple[PassTiming, ...]
+
+
+def pipeline_text(placer: str) -> str:
+    """The default pipeline with ``placer``."""
+    return f"default{{placer={placer}}}"
+
+
+def plan_module(
+    make_module: Callable[[], Module],
+    topology: Topology,
+    options: PlannerOptions,
+    extra: Sequence[Pass] = (),
+) -> Planned:
+    """Plan a module for ``topology``; ``make_module`` gives a fresh traced one for each attempt.
+
+    ``extra`` passes run right before ``colocate`` (or, without it, before placing). Raises
+    InfeasiblePlacementError when nothing fits, and what a pass raises.
+    """
+    scale = 1.0
+    for attempt in range(ATTEMPTS + 1):
+        module = make_module()
+        _prepare(module, topology, options)
+        passes = _with_scale(_passes(options, extra), scale)
+        try:
+            return Planned(module, _run(module, passes, options))
+        except MemoryLimitError as error:
+            if attempt == ATTEMPTS or not any(hasattr(p, "memory_scale") for p in passes):
+                raise _infeasible(error) from error
+            fraction = error.limit_bytes / max(error.peak_bytes, 1)
+            scale *= min(max(fraction, _LARGEST_STEP), _SMALLEST_STEP)
+            _log.info(
+                "the plan needs %d bytes on device %d, its limit is %d: placing again with limits "
+                "scaled by %.2f",
+                error.peak_bytes,
+                error.device,
+                error.limit_bytes,
+                scale,
+            )
+            last = error
+        except InfeasiblePlacementError as error:
+            if attempt == 0:
+                raise
+            # The true limits were met by the placer but not by the plan, the smaller ones by none.
+            raise _infeasible(last) from error
+    raise AssertionError("unreachable")
+
+
+def apply_decisions(
+    make_module: Callable[[], Module], plan: Module, topology: Topology, options: PlannerOptions
+) -> Planned:
+    """The plan for a fresh trace that repeats the decisions of ``plan``.
+
+    Costs, order, memory and checks are computed anew. Raises PassError when the fresh trace has
+    other tasks than ``plan`` decided on.
+    """
+    module = make_module()
+    _prepare(module, topology, options)
+    decisions = decisions_of(plan)
+    passes: list[Pass] = []
+    for each in _passes(options, ()):
+        if each.name not in PLACING_PASSES and not isinstance(each, RecordDecisions):
+            passes.append(each)
+        elif each.name == PLACING_PASSES[0]:
+            passes.append(decisions)
+    return Planned(module, _run(module, passes, options))
+
+
+def decisions_of(plan: Module) -> ApplyDecisions:
+    """The decisions of a plan; raises PassError when it holds none."""
+    decisions = plan.attributes.get("baechi.decisions")
+    devices: list[int] = []
+    for entry in argument_attributes(plan.main):
+        place = entry.get("baechi.devices")
+        if not isinstance(place, tuple) or len(place) != 1 or not isinstance(place[0], int):
+            raise PassError("an argument of the plan has no device (baechi.devices)")
+        devices.append(place[0])
+    if not isinstance(decisions, DictAttr) or not all(
+        isinstance(device, int) for device in decisions.values()
+    ):
+        raise PassError("the plan holds no decisions (baechi.decisions)")
+    chosen = tuple(device for device in decisions.values() if isinstance(device, int))
+    return ApplyDecisions(tuple(decisions), chosen, tuple(devices))
+
+
+# Passes of the planner -----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class RecordDecisions(Pass):
+    """Keep each fused task's device on the module, before tasks are merged.
+
+    ``baechi.decisions = {t0 = 1 : i64, ...}``, in the order of the tasks: what loading a plan needs.
+    """
+
+    name: ClassVar[str] = "record-decisions"
+    summary: ClassVar[str] = "keep each task's device, before tasks are merged"
+
+    def run(self, module: Module) -> None:
+        """Write ``baechi.decisions``."""
+        decisions: dict[str, Any] = {}
+        for task in tasks_of(module.main):
+            devices = task.attributes.get("baechi.devices")
+            assert isinstance(devices, tuple)
+            decisions[str(task.attributes["sym_name"])] = devices[0]
+        module.attributes["baechi.decisions"] = DictAttr.of(decisions)
+
+
+@dataclass(frozen=True, slots=True)
+class ApplyDecisions(Pass):
+    """Place as a saved plan did: task ``tasks[i]`` on ``devices[i]``, in that order."""
+
+    name: ClassVar[str] = "apply-decisions"
+    summary: ClassVar[str] = "place as a saved plan did"
+
+    tasks: tuple[str, ...]
+    devices: tuple[int, ...]
+    argument_devices: tuple[int, ...]
+
+    def run(self, module: Module) -> None:
+        """Set ``baechi.devices`` and the order of the tasks."""
+        func = module.main
+        found = {str(task.attributes["sym_name"]): task for task in tasks_of(func)}
+        odd = sorted(found.keys() ^ set(self.tasks))
+        if odd:
+            raise PassError(
+                f"the plan decides on {len(self.tasks)} tasks, this trace has {len(found)} (first "
+                f"difference: '{odd[0]}'); the plan was made by another release: plan again"
+            )
+        entries = argument_attributes(func)
+        if len(entries) != len(self.argument_devices):
+            raise PassError(
+                f"the plan places {len(self.argument_devices)} arguments, this trace has "
+                f"{len(entries)}"
+            )
+        for name, device in zip(self.tasks, self.devices, strict=True):
+            found[name].attributes["baechi.devices"] = (device,)
+        for entry, device in zip(entries, self.argument_devices, strict=True):
+            entry["baechi.devices"] = (device,)
+        set_argument_attributes(func, entries)
+        func.body.set_ops([*(found[name] for name in self.tasks), func.body.terminator])
+
+
+# Helpers -----------------------------------------------------------------------------------------
+
+
+def _prepare(module: Module, topology: Topology, options: PlannerOptions) -> None:
+    module.attributes["baechi.topology"] = topology
+    module.attributes["baechi.pipeline"] = print_pipeline(parse_pipeline(options.pipeline))
+
+
+def _passes(options: PlannerOptions, extra: Sequence[Pass]) -> list[Pass]:
+    passes: list[Pass] = []
+    waiting = list(extra)
+    given = parse_pipeline(options.pipeline)
+    last = max((i for i, each in enumerate(given) if each.name in PLACING_PASSES), default=-1)
+    for index, each in enumerate(given):
+        if each.name in ("colocate", *PLACING_PASSES):
+            passes += waiting
+            waiting = []
+        passes.append(each)
+        if index == last:
+            passes.append(RecordDecisions())
+    return passes
+
+
+def _with_scale(passes: Sequence[Pass], scale: float) -> list[Pass]:
+    if scale == 1.0:
+        return list(passes)
+    return [
+        replace(each, memory_scale=each.memory_scale * scale)  # type: ignore[type-var]
+        if hasattr(each, "memory_scale")
+        else each
+        for each in passes
+    ]
+
+
+def _run(module: Module, passes: Sequence[Pass], options: PlannerOptions) -> tuple[PassTiming, ...]:
+    manager = PassManager(passes, verify_each=options.verify_each, dump_folder=options.dump_folder)
+    manager.run(module)
+    return tuple(manager.timings)
+
+
+def _infeasible(error: MemoryLimitError) -> InfeasiblePlacementError:
+    return InfeasiblePlacementError(f"no placement within the memory limits was found: {error}")
+
+
+def pipeline_names() -> tuple[str, ...]:
+    """The names that a pipeline's text may use for whole pipelines."""
+    return tuple(NAMED_PIPELINES)

@@ -1,0 +1,245 @@
+"""JAX's ahead-of-time stages for a placed function: ``trace -> lower -> compile``.
+
+``placed.trace(*args)`` gives a ``Traced``, its ``lower()`` a ``Lowered`` (that is: a plan), whose
+``compile()`` gives a ``Compiled``, which runs. Tracing and lowering work on shapes alone, also for a
+machine that is not there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import jax
+from jax.sharding import SingleDeviceSharding
+
+from baechi_jax.ir.trace import Trace
+from baechi_jax.plan import Plan
+from baechi_jax.runtime.compile import CompileOptions, check_devices, compile_program
+from baechi_jax.runtime.errors import ArgumentError
+from baechi_jax.runtime.execute import Executor
+from baechi_jax.runtime.instructions import Program, program_of
+from baechi_jax.runtime.state import ArgumentPlacer, abstract, same_type
+
+if TYPE_CHECKING:
+    from baechi_jax.ir.core import Module
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """How a call's traced arguments are flattened; see ``Signature.split``."""
+
+    split: Callable[[tuple[Any, ...], dict[str, Any]], tuple[Any, Any]]
+    restore: Callable[[tuple[Any, ...], tuple[Any, ...]], tuple[Any, ...]]
+    static: Any
+    positional: tuple[Any, ...]
+
+
+class Traced:
+    """A traced function: its jaxpr, and the types of what goes in and out."""
+
+    def __init__(
+        self, trace: Trace, split: Split, name: str, lower: Callable[[Trace], Lowered]
+    ) -> None:
+        self._trace = trace
+        self._split = split
+        self._lower = lower
+        self.name = name
+
+    @property
+    def jaxpr(self) -> Any:
+        """The ClosedJaxpr, as ``jax.jit(fn).trace(...).jaxpr``."""
+        return self._trace.jaxpr
+
+    @property
+    def module(self) -> Module:
+        """The traced module (form *Traced* of docs/ir.md). Passes work on copies of it."""
+        return self._trace.module
+
+    @property
+    def in_avals(self) -> Any:
+        """Types of the arguments, as ``(args, kwargs)``."""
+        return jax.tree.unflatten(self._trace.in_tree, self._trace.in_avals)
+
+    @property
+    def out_info(self) -> Any:
+        """Types of the results, as a tree of ``jax.ShapeDtypeStruct``."""
+        structs = [
+            jax.ShapeDtypeStruct(a.shape, a.dtype, weak_type=a.weak_type)
+            for a in self._trace.out_avals
+        ]
+        return jax.tree.unflatten(self._trace.out_tree, structs)
+
+    def lower(self) -> Lowered:
+        """Plan it. Raises InfeasiblePlacementError when nothing fits."""
+        return self._lower(self._trace)
+
+
+class Lowered:
+    """A planned function: nothing is compiled yet, and no device need be there."""
+
+    def __init__(
+        self,
+        trace: Trace,
+        plan: Plan,
+        split: Split,
+        devices: Callable[[], Sequence[jax.Device]],
+        options: CompileOptions,
+    ) -> None:
+        self._trace = trace
+        self._split = split
+        self._devices = devices
+        self._options = options
+        self.plan = plan
+
+    @property
+    def program(self) -> Program:
+        """The flat program that a step runs."""
+        return program_of(self.plan.module)
+
+    def as_text(self) -> str:
+        """The planned module as text."""
+        return self.plan.text
+
+    def compile(self) -> Compiled:
+        """Compile every task for its device.
+
+        Raises DeviceError when this process lacks devices of the plan, CompilationError when XLA
+        refuses a task.
+        """
+        program = self.program
+        devices = self._devices()
+        check_devices(program, devices)
+        tasks = compile_program(program, self._trace.equations, devices, self._options)
+        executor = Executor(program, tasks, devices)
+        return Compiled(self._trace, self.plan, self._split, executor)
+
+
+class Compiled:
+    """A function ready to run on the devices of its plan."""
+
+    def __init__(self, trace: Trace, plan: Plan, split: Split, executor: Executor) -> None:
+        self.plan = plan
+        self.executor = executor
+        self.in_tree = trace.in_tree
+        self.out_tree = trace.out_tree
+        self._split = split
+        program = executor.program
+        constants = len(trace.constants)
+        self._placer = ArgumentPlacer(
+            program.arguments[constants:], trace.in_avals, executor.devices
+        )
+        shardings = [
+            SingleDeviceSharding(executor.devices[argument.device])
+            for argument in program.arguments[:constants]
+        ]
+        # Once per plan; they stay there.
+        self._constants: list[jax.Array] = (
+            jax.device_put(list(trace.constants), shardings) if constants else []
+        )
+
+    # Running --------------------------------------------------------------------------------------
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Run one step. Results are ready later, as with ``jax.jit``.
+
+        Arguments must have the types and the structure it was compiled for. Those committed to
+        another device than ``input_shardings`` says are an error here, as with JAX's own stages.
+        """
+        dynamic, static = self._split.split(args, kwargs)
+        leaves, tree = jax.tree.flatten(dynamic)
+        if tree != self.in_tree or static != self._split.static:
+            raise ArgumentError(self._structure_error(tree, static))
+        pending = self._placer.pending(leaves)
+        if pending is None:
+            raise ArgumentError(self._type_error(leaves))
+        for index in pending:
+            self._check_place(index, leaves[index])
+        return self.launch(leaves, pending)
+
+    def pending(self, leaves: Sequence[Any]) -> list[int] | None:
+        """Which leaves must be moved first; None when one has another type."""
+        return self._placer.pending(leaves)
+
+    def launch(self, leaves: Sequence[Any], pending: Sequence[int]) -> Any:
+        """Move the leaves in ``pending`` and launch the step on all of them."""
+        placed, lost = self._placer.place(leaves, pending)
+        results = self.executor.run([*self._constants, *placed], lost)
+        return jax.tree.unflatten(self.out_tree, results)
+
+    # What it wants and gives ------------------------------------------------------------------------
+
+    @property
+    def program(self) -> Program:
+        """The flat program that a step runs."""
+        return self.executor.program
+
+    @property
+    def constants(self) -> list[jax.Array]:
+        """What the function closes over, where the plan wants it."""
+        return self._constants
+
+    @property
+    def placer(self) -> ArgumentPlacer:
+        """What moves the arguments."""
+        return self._placer
+
+    @property
+    def input_shardings(self) -> Any:
+        """Where each argument belongs, as ``(args, kwargs)`` (static arguments left out)."""
+        return jax.tree.unflatten(self.in_tree, self._placer.shardings)
+
+    @property
+    def output_shardings(self) -> Any:
+        """Where each result will lie."""
+        program = self.executor.program
+        shardings = [
+            SingleDeviceSharding(self.executor.devices[program.devices[slot]])
+            for slot in program.results
+        ]
+        return jax.tree.unflatten(self.out_tree, shardings)
+
+    def as_text(self) -> str:
+        """The flat program, one instruction a line."""
+        return str(self.executor.program)
+
+    # Errors ---------------------------------------------------------------------------------------
+
+    def _structure_error(self, tree: Any, static: Any) -> str:
+        if static != self._split.static:
+            return (
+                f"compiled for the static arguments {self._split.static}, called with {static}; "
+                "compile again for these"
+            )
+        return (
+            f"called with arguments of another structure than it was compiled for:\n"
+            f"  compiled for {self.in_tree}\n  called with  {tree}"
+        )
+
+    def _type_error(self, leaves: Sequence[Any]) -> str:
+        for argument, aval, leaf in zip(
+            self._placer.arguments, self._placer.avals, leaves, strict=True
+        ):
+            try:
+                found = abstract(leaf)
+            except TypeError:
+                return f"argument {argument.name} is no array: {type(leaf).__name__}"
+            if not same_type(found, aval):
+                return (
+                    f"argument {argument.name} was compiled as {aval.str_short(True)}, and is "
+                    f"{found.str_short(True)} in this call; compile again for it"
+                )
+        raise AssertionError("every type agrees")
+
+    def _check_place(self, index: int, leaf: Any) -> None:
+        if not isinstance(leaf, jax.Array) or not getattr(leaf, "committed", True):
+            return
+        argument = self._placer.arguments[index]
+        found = ", ".join(sorted(str(device) for device in leaf.sharding.device_set))
+        wanted = self.executor.devices[argument.device]
+        raise ArgumentError(
+            f"argument {argument.name} lies on {found}, and was compiled for {wanted}; move it "
+            "with jax.device_put(args, compiled.input_shardings[0]), or call the placed function "
+            "itself, which moves it"
+        )

@@ -1,0 +1,227 @@
+"""Compiling the tasks of a program.
+
+A task is lowered once for each distinct structure, donation and platform, and compiled once for
+each device that runs it: an executable belongs to its device. Lowering is Python and stays in the
+calling thread; each compilation starts in a pool of threads as soon as its lowering is there. XLA's
+persistent compilation cache works as it does for ``jax.jit``, since the same function reads it.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections import Counter
+from collections.abc import Hashable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from baechi_jax.ir import _jax_compat as compat
+from baechi_jax.ir.attributes import DictAttr, OpaqueAttr
+from baechi_jax.ir.core import Operation
+from baechi_jax.ir.fingerprint import fingerprint
+from baechi_jax.ir.from_jaxpr import EquationRecord
+from baechi_jax.ir.types import unplaced
+from baechi_jax.runtime.errors import CompilationError, DeviceError, describe_task
+from baechi_jax.runtime.instructions import Program, Run, task_device
+from baechi_jax.runtime.to_jaxpr import task_to_jaxpr
+
+if TYPE_CHECKING:
+    import jax
+
+#: Compilations that take longer than this show a progress bar.
+PROGRESS_AFTER_SECONDS = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class CompiledTask:
+    """The executable of one task on its device. Tasks that are alike share the executable."""
+
+    operation: Operation
+    device: jax.Device
+    executable: compat.Executable
+
+    def __str__(self) -> str:
+        return describe_task(self.operation, self.device)
+
+
+@dataclass(frozen=True, slots=True)
+class CompileOptions:
+    """``threads``: how many compile at once, by default one per core. ``progress``: show a bar on
+    stderr when it takes longer than a second; by default when a terminal is attached."""
+
+    threads: int | None = None
+    progress: bool | None = None
+
+
+def compile_program(
+    program: Program,
+    equations: Sequence[EquationRecord],
+    devices: Sequence[jax.Device],
+    options: CompileOptions = CompileOptions(),
+) -> list[CompiledTask]:
+    """One compiled task for each of ``program.tasks``, in that order.
+
+    ``equations`` is the trace's side table; ``devices[d]`` is device ``d`` of the topology. Raises
+    DeviceError when there are too few devices and CompilationError naming the task that XLA
+    refused. After an exception, Ctrl-C included, no thread is left running.
+    """
+    check_devices(program, devices)
+    donations = {item.task: item.donated for item in program.instructions if isinstance(item, Run)}
+    lowered: dict[Hashable, compat.LoweredJaxpr] = {}
+    futures: dict[Hashable, Future[compat.Executable]] = {}
+    chosen: list[Hashable] = []
+    owners: dict[Hashable, int] = {}
+    started = time.monotonic()
+    with _pool(options.threads) as pool:
+        for index, task in enumerate(program.tasks):
+            device = devices[task_device(task)]
+            key = (_structure(task, equations), donations[index], device.platform)
+            if key not in lowered:
+                lowered[key] = _lower(task, equations, donations[index], device)
+            place = (key, device.id, device.platform)
+            if place not in futures:
+                futures[place] = pool.submit(lowered[key].compile, device)
+                owners[place] = index
+            chosen.append(place)
+        _await(list(futures.values()), started, options.progress)
+    compiled: list[CompiledTask] = []
+    for index, place in enumerate(chosen):
+        task = program.tasks[index]
+        device = devices[task_device(task)]
+        try:
+            executable = futures[place].result()
+        except Exception as error:
+            what = describe_task(program.tasks[owners[place]], device)
+            raise CompilationError(f"XLA cannot compile {what}: {error}") from error
+        compiled.append(CompiledTask(task, device, executable))
+    return compiled
+
+
+def check_devices(program: Program, devices: Sequence[jax.Device]) -> None:
+    """Raise DeviceError unless every device that ``program`` uses is there."""
+    needed = program.device_count
+    if needed > len(devices):
+        raise DeviceError(
+            f"the plan runs on {needed} devices, and this process has {len(devices)}: "
+            f"{', '.join(map(str, devices))}. Plan for a topology of the devices at hand, for "
+            "example with baechi.local_topology()"
+        )
+
+
+def _lower(
+    task: Operation,
+    equations: Sequence[EquationRecord],
+    donated: Sequence[int],
+    device: jax.Device,
+) -> compat.LoweredJaxpr:
+    try:
+        jaxpr = task_to_jaxpr(task, equations)
+        flags = usable_donations(jaxpr.in_avals, jaxpr.out_avals, donated)
+        return compat.lower_jaxpr(jaxpr, str(task.attributes.get("sym_name")), flags, device)
+    except Exception as error:
+        raise CompilationError(f"cannot lower {describe_task(task, device)}: {error}") from error
+
+
+def usable_donations(
+    in_avals: Sequence[Any], out_avals: Sequence[Any], donated: Sequence[int]
+) -> list[bool]:
+    """Which arguments XLA can give to results: each needs a result of its own shape and dtype.
+
+    The others would only make JAX warn; the executor deletes them when they die.
+    """
+    wanted = Counter((aval.shape, aval.dtype) for aval in out_avals)
+    flags = [False] * len(in_avals)
+    for position in donated:
+        key = (in_avals[position].shape, in_avals[position].dtype)
+        if wanted[key]:
+            wanted[key] -= 1
+            flags[position] = True
+    return flags
+
+
+def _structure(task: Operation, equations: Sequence[EquationRecord]) -> Hashable:
+    """What decides the executable of ``task``, apart from donation and device."""
+    types = (
+        tuple(str(unplaced(value.type)) for value in task.operands),
+        tuple(str(unplaced(value.type)) for value in task.results),
+    )
+    return fingerprint(task), types, _untold(task, equations)
+
+
+def _untold(task: Operation, equations: Sequence[EquationRecord]) -> tuple[Hashable, ...]:
+    """What the text of ``task`` cannot tell: opaque parameters (a callback), and constants.
+
+    Tasks with equal fingerprints may differ in these, so they are compared by value where they can
+    be hashed, and by identity otherwise.
+    """
+    found: list[Hashable] = []
+    for op in task.walk():
+        index = op.attributes.get("baechi.eqn")
+        if not isinstance(index, int):
+            continue
+        record = equations[index]
+        if record.equation is None:
+            found.append(id(record.constant))
+            continue
+        opaque = [name for name, value in op.attributes.items() if _is_opaque(value)]
+        if opaque:
+            params = compat.read_params(record.equation)
+            found += [_identity(params[name]) for name in opaque if name in params]
+    return tuple(found)
+
+
+def _is_opaque(value: object) -> bool:
+    if isinstance(value, tuple):
+        return any(map(_is_opaque, value))
+    if isinstance(value, DictAttr):
+        return any(map(_is_opaque, value.values()))
+    return isinstance(value, OpaqueAttr) and value.dialect == "jax"
+
+
+def _identity(value: Any) -> Hashable:
+    try:
+        hash(value)
+    except TypeError:
+        return id(value)
+    return value  # type: ignore[no-any-return]
+
+
+@contextmanager
+def _pool(threads: int | None) -> Iterator[ThreadPoolExecutor]:
+    """A pool that is empty when the block ends, however it ends: what has not started is dropped,
+    and what XLA is compiling, which nothing can stop, is waited for."""
+    pool = ThreadPoolExecutor(threads or os.cpu_count() or 1, thread_name_prefix="baechi-compile")
+    try:
+        yield pool
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _await(futures: Sequence[Future[Any]], started: float, progress: bool | None) -> None:
+    """Wait for all of ``futures``; show a bar once it takes long."""
+    shown = sys.stderr.isatty() if progress is None else progress
+    pending = set(futures)
+    if shown:
+        left = PROGRESS_AFTER_SECONDS - (time.monotonic() - started)
+        _, pending = wait(pending, timeout=max(left, 0.0))
+    if not shown or not pending:
+        wait(pending)
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (
+        TextColumn("compiling"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        job = bar.add_task("compiling", total=len(futures))
+        while pending:
+            bar.update(job, completed=len(futures) - len(pending))
+            _, pending = wait(pending, return_when=FIRST_COMPLETED)
+        bar.update(job, completed=len(futures))

@@ -1,0 +1,159 @@
+"""Running a program: one pass over a flat list, no dictionary and no tracing.
+
+Every instruction is linked to a function of arrays once; a step is then a loop that reads slots,
+calls, writes slots and drops what died. Nothing blocks but the plan's waits, and tasks that call
+back into Python: these are waited for, so that an error in a callback is raised where the task is
+known.
+
+Assumption: a step is issued by one thread at a time. Steps of one executor that come from several
+threads are safe (each has its own slots), but their memory adds up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+
+from baechi_jax.ir.types import TensorType
+from baechi_jax.runtime.compile import CompiledTask
+from baechi_jax.runtime.errors import ExecutionError, execution_error
+from baechi_jax.runtime.instructions import Copy, Instruction, Program, Put, Run, Wait
+from baechi_jax.runtime.transport import mover
+
+#: ``(function, input slots, output slots, slots to clear, slots to delete, instruction)``.
+Linked = tuple[
+    Callable[..., Sequence[Any]],
+    tuple[int, ...],
+    tuple[int, ...],
+    tuple[int, ...],
+    tuple[int, ...],
+    Instruction,
+]
+
+
+class Executor:
+    """A program with its compiled tasks, ready to run on ``devices``."""
+
+    def __init__(
+        self, program: Program, tasks: Sequence[CompiledTask], devices: Sequence[jax.Device]
+    ) -> None:
+        self.program = program
+        self.tasks = tuple(tasks)
+        self.devices = tuple(devices)
+        self._blank: list[Any] = [None] * (program.slot_count - len(program.arguments))
+        self._linked = [self._link(item) for item in program.instructions]
+
+    @property
+    def linked(self) -> list[Linked]:
+        """The instructions with their functions, for those who run them one by one."""
+        return self._linked
+
+    def run(self, arguments: Sequence[jax.Array], lost: Sequence[str] = ()) -> list[jax.Array]:
+        """Launch one step on ``arguments``, which lie where the program wants them.
+
+        Returns the results without waiting for them. Raises ExecutionError naming the task that
+        failed and which donated arguments are lost: those that this step gave away, and ``lost``,
+        whose sources the caller has freed.
+        """
+        slots: list[Any] = [*arguments, *self._blank]
+        for function, inputs, outputs, drops, deletes, item in self._linked:
+            try:
+                results = function(*[slots[slot] for slot in inputs])
+            except Exception as error:
+                raise self.error(item, error, arguments, lost) from error
+            for slot, result in zip(outputs, results):
+                slots[slot] = result
+            for slot in deletes:
+                slots[slot].delete()
+            for slot in drops:
+                slots[slot] = None
+        return [slots[slot] for slot in self.program.results]
+
+    def error(
+        self,
+        item: Instruction,
+        error: Exception,
+        arguments: Sequence[jax.Array],
+        lost: Sequence[str] = (),
+    ) -> ExecutionError:
+        """The error for instruction ``item`` of a step that was called with ``arguments``."""
+        described = list(zip(self.program.arguments, arguments, strict=True))
+        gone = [
+            entry.name
+            for entry, array in described
+            if entry.donated and (entry.name in lost or array.is_deleted())
+        ]
+        donated = any(entry.donated for entry, _ in described)
+        return execution_error(self._describe(item), error, gone, donated)
+
+    # Linking ----------------------------------------------------------------------------------
+
+    def _link(self, item: Instruction) -> Linked:
+        arguments = self.program.arguments
+        # XLA deletes what it takes; a donated argument that merely dies must be deleted here, since
+        # the caller still holds the array. What this step made itself dies with its slot.
+        deletes = tuple(
+            slot for slot in item.drops if slot < len(arguments) and arguments[slot].donated
+        )
+        outputs = () if isinstance(item, Wait) else item.outputs
+        return (self._function(item), item.inputs, outputs, item.drops, deletes, item)
+
+    def _function(self, item: Instruction) -> Callable[..., Sequence[Any]]:
+        match item:
+            case Run():
+                executable = self.tasks[item.task].executable
+                return _blocking(executable.call) if executable.has_callbacks else executable.call
+            case Put() | Copy():
+                return mover(
+                    [self.devices[self.program.devices[slot]] for slot in item.inputs],
+                    [self.devices[target] for target in item.targets],
+                    [_is_plain(self.program.types[slot]) for slot in item.inputs],
+                )
+            case Wait():
+                return _wait
+
+    def _describe(self, item: Instruction) -> str:
+        match item:
+            case Run():
+                return str(self.tasks[item.task])
+            case Put() | Copy():
+                ends = [
+                    f"{self.devices[self.program.devices[slot]]} to {self.devices[target]}"
+                    for slot, target in zip(item.inputs, item.targets, strict=True)
+                ]
+                return f"a transfer from {', '.join(dict.fromkeys(ends))}"
+            case Wait():
+                makers = self._makers(item)
+                return f"waiting for {makers}" if makers else "a wait"
+
+    def _makers(self, item: Wait) -> str:
+        wanted = set(item.inputs)
+        names = [
+            str(self.tasks[other.task])
+            for other in self.program.instructions
+            if isinstance(other, Run) and wanted & set(other.outputs)
+        ]
+        return ", ".join(names)
+
+
+def _is_plain(type_: object) -> bool:
+    return isinstance(type_, TensorType) and not type_.element.startswith("!")
+
+
+def _wait(*arrays: jax.Array) -> Sequence[Any]:
+    jax.block_until_ready(arrays)
+    return ()
+
+
+def _blocking(call: Callable[..., Sequence[Any]]) -> Callable[..., Sequence[Any]]:
+    def run(*arrays: jax.Array) -> Sequence[Any]:
+        results = call(*arrays)
+        if results:
+            jax.block_until_ready(results)
+        else:
+            jax.effects_barrier()
+        return results
+
+    return run
