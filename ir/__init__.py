@@ -42,6 +42,7 @@ from baechi_jax.ir.files import write_text_atomically
 from baechi_jax.ir.location import UNKNOWN, Location
 from baechi_jax.ir.parser import parse_attribute, parse_module, parse_operation, parse_type
 from baechi_jax.ir.printer import print_module
+from baechi_jax.ir.symbols import resolve
 from baechi_jax.ir.topology import Device, Link, Topology
 from baechi_jax.ir.types import (
     FunctionType,
@@ -56,6 +57,7 @@ from baechi_jax.ir.types import (
     nbytes,
     unplaced,
 )
+from baechi_jax.ir.verifier import verify
 
 __all__ = [
     "UNKNOWN",
@@ -106,7 +108,9 @@ __all__ = [
     "parse_type",
     "print_module",
     "register_attribute",
+    "resolve",
     "topological_order",
     "unplaced",
+    "verify",
     "write_text_atomically",
 ]

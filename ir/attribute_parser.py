@@ -291,8 +291,6 @@ class AttributeParser(TypeParser):
             return value
         if name == "i1":
             return value != 0
-        if name[0] == "i" and bits % 64 == 0 and not -(1 << 63) <= value < 1 << 63:
-            return value
         return IntegerAttr(value, type_)
 
     # MLIR's own containers ----------------------------------------------------------------------

@@ -89,17 +89,13 @@ def dictionary_text(attributes: dict[str, Attribute]) -> str:
 
 
 def _typed_int(value: int) -> str:
-    return f"{value} : i64" if value in _INT64 else _wide(value)
+    return f"{_short_int(value)} : i64"
 
 
 def _short_int(value: int) -> str:
-    return str(int(value)) if value in _INT64 else _wide(value)
-
-
-def _wide(value: int) -> str:
-    # The sign takes a bit; MLIR has integers of any width.
-    bits = (value if value >= 0 else ~value).bit_length() + 1
-    return f"{value} : i{(bits + 63) // 64 * 64}"
+    if value not in _INT64:
+        raise IRError(f"{value} does not fit in 64 bits: give an IntegerAttr with a wider type")
+    return str(value)
 
 
 def _typed_float(value: float) -> str:

@@ -2,16 +2,16 @@
 
 The common ones are plain Python values, so that a pass reads ``op.attributes["channel"] == 3``:
 
-========================  ================================================================
+========================  =================================
 Python                    text
-========================  ================================================================
+========================  =================================
 ``bool``                  ``true``, ``false``
-``int``                   ``3 : i64`` (``3`` in an array; ``: i128`` and up where 64 bits are few)
+``int``                   ``3 : i64`` (``3`` in an array); 64 bits
 ``float``                 ``1.5 : f64``
 ``str``                   ``"text"``
 ``tuple``                 ``[1, 2]``
 any ``Type``              ``i32``, ``tensor<4xf32>``
-========================  ================================================================
+========================  =================================
 
 The rest are the frozen dataclasses below. A dialect attribute with parameters, such as
 ``#baechi.cost<flops = 3.0, ...>``, is a frozen dataclass decorated with ``register_attribute``:

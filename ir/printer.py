@@ -30,16 +30,6 @@ def print_module(op: Operation, *, locations: bool = True) -> str:
     return "".join(printer.out)
 
 
-def print_head(op: Operation, printer: Printer | None = None) -> str:
-    """One line: ``op`` with ``{...}`` for its regions and without its location."""
-    printer = Printer(locations=False) if printer is None else printer
-    start = len(printer.out)
-    printer.print(op, "", bodies=False)
-    line = "".join(printer.out[start:])
-    del printer.out[start:]
-    return line
-
-
 class Printer:
     """Collects text in ``out``. Names of values stay the same for the life of a printer."""
 
@@ -88,6 +78,32 @@ class Printer:
             name = f"%{hint}_{count}"
         self._used.add(name)
         return name
+
+    def name_all(self, op: Operation) -> None:
+        """Name every value in ``op`` as printing it would."""
+        for result in op.results:
+            self.name(result)
+        for value in op.operands:
+            self.name(value)
+        for region in op.regions:
+            for index, block in enumerate(region.blocks):
+                if op.name == "func.func" and index == 0:
+                    self._name_function_arguments(block)
+                for argument in block.arguments:
+                    self.name(argument)
+                for child in block.ops:
+                    self.name_all(child)
+
+    def head(self, op: Operation) -> str:
+        """``op`` on one line, ``{...}`` for each region, without its location."""
+        start = len(self.out)
+        locations, self.locations = self.locations, False
+        try:
+            self.print(op, "", bodies=False)
+            return "".join(self.out[start:])
+        finally:
+            del self.out[start:]
+            self.locations = locations
 
     def _name_function_arguments(self, block: Block) -> None:
         for argument in block.arguments:
