@@ -14,10 +14,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from baechi_jax.ir.errors import BaechiError
 from baechi_jax.passes.registry import suggestion
+
+if TYPE_CHECKING:
+    from baechi_jax.ir.topology import Topology
+    from baechi_jax.place import PlacedFunction
 
 
 class TargetError(BaechiError):
@@ -52,6 +56,55 @@ def load_target(text: str) -> Target:
     if not callable(function):
         raise TargetError(f"'{name}' in {path} is a {type(function).__name__}, not a function")
     return Target(name, function, _arguments(module, path, name))
+
+
+def place_target(
+    target: Target,
+    *,
+    topology: Topology,
+    placer: str,
+    pipeline: str | None,
+    donate_argnums: tuple[int, ...] | None,
+    dump_folder: Path | None,
+) -> PlacedFunction:
+    """The target's function, placed anew for ``topology``.
+
+    What ``jax.jit`` or ``baechi.place`` was told about the function's arguments is kept, unless
+    ``donate_argnums`` is given.
+    """
+    from baechi_jax.place import PlacedFunction, place
+
+    function = target.function
+    given: dict[str, Any] = {}
+    if isinstance(function, PlacedFunction):
+        given = function._signature.jit_options
+        function = function._fn
+    elif hasattr(function, "trace") and hasattr(function, "lower"):
+        given = {"donate_argnums": _donated(function, target.arguments)}
+    if donate_argnums is not None:
+        given = {**given, "donate_argnums": donate_argnums, "donate_argnames": None}
+    placed = place(
+        function,
+        topology=topology,
+        placer=placer,
+        pipeline=pipeline,
+        dump_folder=dump_folder,
+        **given,
+    )
+    assert isinstance(placed, PlacedFunction)
+    return placed
+
+
+def _donated(jitted: Any, arguments: tuple[Any, ...]) -> tuple[int, ...]:
+    """Numbers of the arguments that a function decorated by ``jax.jit`` gives away."""
+    import jax
+
+    positional, _ = jitted.trace(*arguments).args_info
+    return tuple(
+        number
+        for number, tree in enumerate(positional)
+        if (leaves := jax.tree.leaves(tree)) and all(leaf.donated for leaf in leaves)
+    )
 
 
 def _import(path: Path) -> ModuleType:
