@@ -26,14 +26,9 @@ def loaded_after(code: str) -> set[str]:
 @pytest.mark.parametrize(
     "code",
     [
-        "import baechi_jax",
-        "import baechi_jax.ir",
-        "import baechi_jax.passes",
-        "import baechi_jax.passes; baechi_jax.passes.all_passes()",
-        "import baechi_jax.passes; baechi_jax.passes.default_pipeline()",
-        "import baechi_jax.opt",
+        "import baechi_jax; dir(baechi_jax); baechi_jax.Topology; import baechi_jax.ir",
+        "import baechi_jax.passes as p; p.all_passes(); p.default_pipeline()",
         "from baechi_jax.opt import main; main(['--list-passes'], standalone_mode=False)",
-        "import baechi_jax; baechi_jax.Topology; dir(baechi_jax); baechi_jax.__version__",
     ],
 )
 def test_light_imports_stay_light(code: str) -> None:
@@ -62,9 +57,7 @@ def test_an_unknown_name_is_an_attribute_error() -> None:
         _ = baechi_jax.plcae
 
 
-@pytest.mark.parametrize(
-    "first", ["import baechi_jax.place", "from baechi_jax.place import on", "baechi_jax.on"]
-)
+@pytest.mark.parametrize("first", ["import baechi_jax.place", "baechi_jax.on"])
 def test_place_is_the_function_whatever_was_imported_first(first: str) -> None:
     script = f"import baechi_jax\n{first}\nassert callable(baechi_jax.place), baechi_jax.place"
     subprocess.run([sys.executable, "-c", script], timeout=60, check=True)
