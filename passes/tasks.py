@@ -10,12 +10,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from baechi_jax.ir.attributes import Attribute
 from baechi_jax.ir.core import Block, BlockArgument, Module, Operation, OpResult, Region, Value
-from baechi_jax.ir.cost import Cost
 from baechi_jax.ir.errors import PassError
 from baechi_jax.ir.function import argument_attributes
 from baechi_jax.ir.location import UNKNOWN, Location
 from baechi_jax.ir.topology import Topology
-from baechi_jax.ir.types import TokenType, nbytes
+from baechi_jax.ir.types import TokenType
+from baechi_jax.passes.cost.task import task_cost
 
 TASK = "baechi.task"
 LITERAL = "baechi.literal"
@@ -217,20 +217,6 @@ def set_task_cost(task: Operation, topology: Topology) -> None:
     body = task.body
     task.attributes["baechi.cost"] = task_cost(
         body.ops[:-1], body.arguments, body.terminator.operands, topology
-    )
-
-
-def task_cost(ops, inputs, outputs, topology):  # type: ignore
-    """Fallback."""
-    costs = [c for op in ops if isinstance(c := op.attributes.get("baechi.cost"), Cost)]
-    n = len(topology.kinds)
-    return Cost(
-        sum(c.flops for c in costs),
-        sum(c.read_bytes for c in costs),
-        sum(c.written_bytes for c in costs),
-        tuple(sum(c.seconds[k] for c in costs if c.seconds) for k in range(n)),
-        max((c.temporary_bytes for c in costs), default=0) + sum(c.output_bytes for c in costs),
-        sum(nbytes(v.type) for v in outputs),
     )
 
 
