@@ -17,7 +17,7 @@ from baechi_jax.ir.location import Location
 from baechi_jax.ir.types import OnType, nbytes, unplaced
 from baechi_jax.passes.simulate.timeline import ModuleRun, run_module
 from baechi_jax.passes.tasks import topology_of
-from baechi_jax.report.layers import layer_names, phase_of
+from baechi_jax.report.layers import COMPUTE, PHASES, UPDATE, layer_names, phase_of
 from baechi_jax.report.memory import has_memory_plan, memory_steps
 from baechi_jax.report.view import (
     DeviceView,
@@ -29,6 +29,7 @@ from baechi_jax.report.view import (
     TransferView,
     ValueView,
 )
+from baechi_jax.units import format_seconds
 
 #: Values in the table of the largest.
 LARGEST_VALUES = 60
@@ -81,6 +82,8 @@ class _Builder:
             transfers=transfers,
             memory=self._memory(),
             values=self._values(),
+            layers=self._layers(),
+            phases=tuple(phase for phase in PHASES if phase in self._used_phases()),
             nodes=nodes,
             edges=edges,
             step_seconds=self.simulation.makespan_seconds,
@@ -105,8 +108,31 @@ class _Builder:
         for task in self.tasks:
             device = _device(task)
             for op in task.body.ops[:-1]:
+                if op.name == "baechi.literal":
+                    continue
                 phase = phase_of(op.location.name, differentiated)
                 self.places[op] = _Place(layers[op.location], phase, device)
+
+    def _used_phases(self) -> set[str]:
+        return {place.phase for place in self.places.values()}
+
+    def _layers(self) -> tuple[str, ...]:
+        """Layers by the mean place of their first phase's ops in program order.
+
+        A few ops of a late layer may come early (a step counter), so the first op says little. What
+        only updates comes last.
+        """
+        places: dict[str, dict[str, list[int]]] = {}
+        for position, place in enumerate(self.places.values()):
+            places.setdefault(place.layer, {}).setdefault(place.phase, []).append(position)
+
+        def key(layer: str) -> tuple[bool, float]:
+            phases = places[layer]
+            first = next(phase for phase in PHASES if phase in phases)
+            late = first == UPDATE
+            return late, sum(phases[first]) / len(phases[first])
+
+        return tuple(sorted(places, key=key))
 
     # Tasks and transfers --------------------------------------------------------------------
 
@@ -145,7 +171,7 @@ class _Builder:
                 runs[-1] = (layer, phase, before + share)
             else:
                 runs.append((place.layer, place.phase, share))
-        return tuple(Part(*run) for run in runs) or (Part("literals", "compute", 1.0),)
+        return tuple(Part(*run) for run in runs) or (Part("literals", COMPUTE, 1.0),)
 
     def _transfer(self, send: Operation) -> TransferView:
         value = send.operands[0]
@@ -338,11 +364,18 @@ def _source(location: Location) -> str:
 
 
 def _placement(module: Module) -> tuple[tuple[str, str], ...]:
+    """What the placer recorded; its own makespan is left out, since later passes shorten it."""
     decided = module.attributes.get("baechi.placement")
     if not isinstance(decided, DictAttr):
         return ()
     return tuple(
-        (key, f"{value:.3g}" if isinstance(value, float) else str(value))
+        (key.removesuffix("_seconds").replace("_", " "), _decided(key, value))
         for key, value in decided.items()
-        if isinstance(value, str | int | float) and not isinstance(value, bool)
+        if isinstance(value, str | int | float) and key != "makespan_seconds"
     )
+
+
+def _decided(key: str, value: str | int | float) -> str:
+    if isinstance(value, float):
+        return format_seconds(value) if key.endswith("_seconds") else f"{value:.3g}"
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -95,6 +95,7 @@ def _transfers_note(view: PlanView) -> str:
 
 
 def _data(view: PlanView) -> dict[str, Any]:
+    # A task of literals alone has a layer that is no layer of the program.
     parts = [part for task in view.tasks for part in task.parts]
     layers = list(dict.fromkeys([*view.layers, *(part.layer for part in parts)]))
     phases = list(dict.fromkeys([*view.phases, *(part.phase for part in parts)]))

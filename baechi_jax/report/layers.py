@@ -22,6 +22,9 @@ _LOOK_THROUGH_SHARE = 0.6
 
 FORWARD, BACKWARD, UPDATE, COMPUTE = "forward", "backward", "update", "compute"
 
+#: In the order in which a training step goes through them.
+PHASES = (COMPUTE, FORWARD, BACKWARD, UPDATE)
+
 
 def scopes(name_stack: str) -> tuple[str, ...]:
     """The scopes of a name stack, outermost first, without the transformations around them.

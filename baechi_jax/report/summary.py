@@ -12,17 +12,31 @@ if TYPE_CHECKING:
 
 
 def summary_table(view: PlanView) -> Table:
-    """One row for each device: tasks, share of the step it computes, memory, bytes moved."""
+    """One row for each device: tasks, share of the step and of all work, memory, bytes moved.
+
+    Narrow enough for 80 columns while device names are short and all devices are of one kind.
+    """
+    from rich import box
     from rich.table import Table
 
-    table = Table(title=f"Placement of {view.title}", caption=caption(view), caption_justify="left")
-    table.add_column("device")
-    table.add_column("kind")
-    for heading in ("tasks", "busy", "share of work", "peak", "of limit", "sent", "received"):
-        table.add_column(heading, justify="right")
+    table = Table(
+        title=f"Placement of {view.title}",
+        caption=caption(view),
+        caption_justify="left",
+        box=box.SIMPLE_HEAD,
+        padding=(0, 1, 0, 0),
+    )
+    kinds = len({device.kind for device in view.devices}) > 1
+    table.add_column("device", no_wrap=True)
+    if kinds:
+        table.add_column("kind")
+    for heading in ("tasks", "busy", "work", "peak", "limit", "full", "sent", "received"):
+        table.add_column(heading, justify="right", no_wrap=True)
     work = sum(device.busy_seconds for device in view.devices)
     for device in view.devices:
-        table.add_row(*_cells(device, view.step_seconds, work))
+        label = f"{device.index} {device.name}".strip()
+        kind = [device.kind] if kinds else []
+        table.add_row(label, *kind, *_figures(device, view.step_seconds, work))
     return table
 
 
@@ -41,20 +55,18 @@ def caption(view: PlanView) -> str:
     if len(used) == 1 and len(view.devices) > 1:
         parts.append(f"All on device {used[0]}: it fits there, and no spread was predicted faster")
     if view.placement:
-        parts.append(", ".join(f"{key} {value}" for key, value in view.placement))
+        parts.append("Placed: " + ", ".join(f"{key} {value}" for key, value in view.placement))
     return ". ".join(parts) + "."
 
 
-def _cells(device: DeviceView, step_seconds: float, work_seconds: float) -> list[str]:
-    label = f"{device.index} {device.name}".strip()
+def _figures(device: DeviceView, step_seconds: float, work_seconds: float) -> list[str]:
     return [
-        label,
-        device.kind,
         str(device.tasks),
         _percent(device.busy_seconds, step_seconds),
         _percent(device.busy_seconds, work_seconds),
         format_bytes(device.peak_bytes),
-        f"{_percent(device.peak_bytes, device.limit_bytes)} of {format_bytes(device.limit_bytes)}",
+        format_bytes(device.limit_bytes),
+        _percent(device.peak_bytes, device.limit_bytes),
         format_bytes(device.sent_bytes),
         format_bytes(device.received_bytes),
     ]
@@ -64,7 +76,7 @@ def _percent(part: float, whole: float) -> str:
     return f"{100 * part / whole:.0f}%" if whole else "-"
 
 
-def render_text(table: Table, width: int = 120) -> str:
+def render_text(table: Table, width: int = 100) -> str:
     """The table as plain text."""
     import io
 

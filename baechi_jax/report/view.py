@@ -114,7 +114,11 @@ class LayerEdge:
 
 @dataclass(frozen=True, slots=True)
 class PlanView:
-    """A whole plan. ``memory[d]`` is ``((seconds, bytes), ...)``: from then on, that much."""
+    """A whole plan.
+
+    ``memory[d]`` is ``((seconds, bytes), ...)``: from then on, that much. ``layers`` and ``phases``
+    are in the order in which a reader expects them: that of the forward pass, and of training.
+    """
 
     title: str
     devices: tuple[DeviceView, ...]
@@ -122,21 +126,13 @@ class PlanView:
     transfers: tuple[TransferView, ...]
     memory: tuple[tuple[tuple[float, int], ...], ...]
     values: tuple[ValueView, ...]
+    layers: tuple[str, ...]
+    phases: tuple[str, ...]
     nodes: tuple[LayerNode, ...]
     edges: tuple[LayerEdge, ...]
     step_seconds: float
     lower_bound_seconds: float
     placement: tuple[tuple[str, str], ...] = ()
-
-    @property
-    def layers(self) -> tuple[str, ...]:
-        """The layers in order of their first node."""
-        return tuple(dict.fromkeys(node.layer for node in self.nodes))
-
-    @property
-    def phases(self) -> tuple[str, ...]:
-        """The phases in order of their first node."""
-        return tuple(dict.fromkeys(node.phase for node in self.nodes))
 
     @property
     def transfer_bytes(self) -> int:

@@ -192,7 +192,7 @@
     D.devices.forEach((device, index) => {
       const points = D.memory[index];
       const highest = Math.max(device.peak, ...points.map((p) => p[1]), 1);
-      const offScale = device.limit > 4 * highest;
+      const offScale = device.limit > 8 * highest;
       const full = offScale ? highest * 1.25 : Math.max(device.limit, highest) * 1.22;
       const yOf = (b) => y + HEIGHT - (b / full) * HEIGHT;
       body += `<rect x="${LEFT}" y="${y}" width="${w - LEFT - RIGHT}" height="${HEIGHT}" fill="#f8f9fb"/>`;
