@@ -43,8 +43,8 @@ class PassManager:
       files in ``dump_folder``: ``00_input.mlir``, ``01_inline-calls.mlir``, ... Giving a folder
       alone means ``"all"``.
     - ``locations``: print source locations.
-    - ``reproducer_folder``: where the IR before a failing pass is left. It costs a printed module
-      per pass.
+    - ``reproducer_folder``: where the IR before a failing pass is left; ``dump_folder`` unless
+      given. It costs a printed module per pass.
 
     Raises PipelineError when ``print_after`` names a pass that is not in the pipeline.
     """
@@ -70,7 +70,8 @@ class PassManager:
         self.print_to = print_to
         self.dump_folder = None if dump_folder is None else Path(dump_folder)
         self.locations = locations
-        self.reproducer_folder = None if reproducer_folder is None else Path(reproducer_folder)
+        folder = dump_folder if reproducer_folder is None else reproducer_folder
+        self.reproducer_folder = None if folder is None else Path(folder)
         #: One entry for each pass that has run, of the latest ``run``.
         self.timings: list[PassTiming] = []
         if print_after is not None and not isinstance(print_after, str):
@@ -121,7 +122,7 @@ class PassManager:
             if self.verify_each:
                 self._verify_after(each, module)
         except BaechiError as error:
-            error.add_note(f"in pass '{print_pipeline([each])}'")
+            error.add_note(f"in pass '{_short_text(each)}'")
             self._leave_reproducer(each, before, error)
             raise
         except Exception as error:
@@ -163,11 +164,7 @@ class PassManager:
     @property
     def _keeps_text(self) -> bool:
         """Whether the text of the module between all passes is needed."""
-        return (
-            self.print_after in ("all", "changed")
-            or self.dump_folder is not None
-            or self.reproducer_folder is not None
-        )
+        return self.print_after in ("all", "changed") or self.reproducer_folder is not None
 
     def _text(self, module: Module) -> str:
         return print_module(module, locations=self.locations)
@@ -205,6 +202,12 @@ class PassManager:
                 timing.seconds,
                 timing.verify_seconds,
             )
+
+
+def _short_text(each: Pass) -> str:
+    """A pass with its options, or only its name where they are long (a saved plan's decisions)."""
+    text = print_pipeline([each])
+    return text if len(text) <= 100 else each.name
 
 
 def _raised_at(error: BaseException) -> str:

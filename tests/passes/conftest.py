@@ -50,7 +50,7 @@ class FileCheckItem(pytest.Item):
     def runtest(self) -> None:
         run_file(self.path)
 
-    def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], *args: object) -> str:  # type: ignore[override]
+    def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], *args: object) -> str:
         if isinstance(excinfo.value, RunFailure):
             return str(excinfo.value)
         return str(super().repr_failure(excinfo))

@@ -174,6 +174,20 @@ def test_an_answer_keeps_its_class(module: Module) -> None:
     assert caught.value.__notes__ == ["in pass 'fail{how=fit}'"]
 
 
+def test_long_options_are_left_out_of_the_note(module: Module) -> None:
+    with pytest.raises(NothingFits) as caught:
+        PassManager([Fail("x" * 200)]).run(module)
+    assert caught.value.__notes__ == ["in pass 'fail'"]
+
+
+def test_a_dump_folder_gets_the_reproducer_too(module: Module, tmp_path: Path) -> None:
+    with pytest.raises(NothingFits) as caught:
+        PassManager([Mark(), Fail("fit")], dump_folder=tmp_path).run(module)
+    names = sorted(path.name for path in tmp_path.iterdir())
+    assert names[:2] == ["00_input.mlir", "01_mark.mlir"]
+    assert names[2] in "".join(caught.value.__notes__)
+
+
 def test_an_interrupt_goes_through(module: Module, tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         PassManager([Fail("interrupt")], reproducer_folder=tmp_path).run(module)
