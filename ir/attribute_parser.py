@@ -32,18 +32,19 @@ from baechi_jax.ir.types import (
 
 # Attributes ----------------------------------------------------------------------------------
 
-_END = r"(?=\s*[,}\]>)])"
-_FAST_VALUE = re.compile(
-    rf"""\s*(?:
-      (-?\d+)(?:\s*:\s*i64)?{_END}
-    | "([^"\\\n]*)"{_END}
-    | (-?\d+\.\d*(?:[eE][-+]?\d+)?)(?:\s*:\s*f64)?{_END}
-    | (\[[^][{{"]*(?:\[[^][{{"]*(?:\[[^][{{"]*\][^][{{"]*)*\][^][{{"]*)*\]
-      |\#[\w.$]+<[^<>"]*>
-      |-?[\w.+-]+\s*:\s*\w+){_END}
-    )""",
-    re.ASCII | re.VERBOSE,
-)
+_VALUE = r"""(?:
+      (-?\d+)(?:\s*:\s*i64)?
+    | "([^"\\\n]*)"
+    | (-?\d+\.\d*(?:[eE][-+]?\d+)?)(?:\s*:\s*f64)?
+    | (\[[^][{"]*(?:\[[^][{"]*(?:\[[^][{"]*\][^][{"]*)*\][^][{"]*)*\]
+      |\#[\w.$]+(?:<[^<>"]*>)?
+      |-?[\w.+-]+\s*:\s*\w+
+      |true|false)
+    )"""
+#: The commonest values, each known to end where it does by what follows. Groups: an integer, a
+#: string, a float, and text to look up among the attributes that were parsed before.
+_FAST_VALUE = re.compile(rf"\s*{_VALUE}(?=\s*[,}}\]>)])", re.ASCII | re.VERBOSE)
+_FAST_ENTRY = re.compile(rf"\s*([A-Za-z_][\w$.]*)\s*=\s*{_VALUE}\s*([,}}])", re.ASCII | re.VERBOSE)
 _KEY = re.compile(r'\s*(?:([A-Za-z_][\w$.]*)|"((?:[^"\\\n]|\\.)*)")\s*(=?)', re.ASCII)
 _FLOAT = re.compile(r"\s*(-?\d+\.\d*(?:[eE][-+]?\d+)?)", re.ASCII)
 _HEX = re.compile(r"\s*(-?)0x([0-9A-Fa-f]+)", re.ASCII)
@@ -68,61 +69,74 @@ class AttributeParser(TypeParser):
     def dictionary(self) -> dict[str, Attribute]:
         """``{name = attribute, ...}``; an attribute without a value is a unit."""
         scanner = self.scanner
-        scanner.expect("{", "before attributes")
+        text = scanner.text
+        if not text.startswith("{", scanner.pos):
+            scanner.expect("{", "before attributes")
+        else:
+            scanner.pos += 1
         entries: dict[str, Attribute] = {}
         if scanner.accept("}"):
             return entries
-        text = scanner.text
-        attributes = self._attributes
+        known = self._attributes
         while True:
-            match = _KEY.match(text, scanner.pos)
+            match = _FAST_ENTRY.match(text, scanner.pos)
             if match is None:
-                raise scanner.error(f"expected the name of an attribute, found {scanner.found()}")
-            key, quoted, equals = match.groups()
-            if key is None:
-                key = scanner.decoded(quoted, match.start(2))
-                if not key:
-                    raise scanner.error("an attribute needs a name", match.start(2) - 1)
-            if key in entries:
-                raise scanner.error(f"attribute '{key}' is given twice", match.start() + 1)
-            scanner.pos = match.end()
-            if equals:
-                # The common cases of ``attribute``, inline.
-                match = _FAST_VALUE.match(text, scanner.pos)
-                if match is None:
-                    entries[key] = self._slow_attribute()
-                    text = scanner.text
-                else:
-                    kind = match.lastindex or 0
-                    value = match.group(kind)
-                    if kind == 2:
-                        entries[key] = value
-                        scanner.pos = match.end()
-                    elif kind == 4:
-                        known = attributes.get(value)
-                        if known is None:
-                            known = self._slow_attribute()
-                            text = scanner.text
-                            if scanner.pos == match.end():
-                                attributes[value] = known
-                        else:
-                            scanner.pos = match.end()
-                        entries[key] = known
-                    elif kind == 1:
-                        entries[key] = self._int64(int(value), match.start(1))
-                        scanner.pos = match.end()
-                    else:
-                        entries[key] = float(value)
-                        scanner.pos = match.end()
-            else:
-                entries[key] = _UNIT
-            pos = scanner.pos
-            char = text[pos : pos + 1]
-            if char == ",":
-                scanner.pos = pos + 1
-            elif not scanner.accept(","):
-                scanner.expect("}", "or ',' after an attribute")
+                if self._slow_entry(entries):
+                    continue
                 return entries
+            key, integer, string, float_, other, end = match.groups()
+            if key in entries:
+                raise scanner.error(f"attribute '{key}' is given twice", match.start(1))
+            if integer is not None:
+                entries[key] = self._int64(int(integer), match.start(2))
+            elif string is not None:
+                entries[key] = string
+            elif float_ is not None:
+                entries[key] = float(float_)
+            elif other in known:
+                entries[key] = known[other]
+            else:
+                scanner.pos = match.start(5)
+                entries[key] = self._remembered(other)
+                if scanner.pos != match.end(5):
+                    # A longer attribute than the pattern took it for.
+                    if self._entry_end():
+                        continue
+                    return entries
+            scanner.pos = match.end()
+            if end == "}":
+                return entries
+
+    def _slow_entry(self, entries: dict[str, Attribute]) -> bool:
+        """Add one entry of any form; whether another follows."""
+        scanner = self.scanner
+        match = scanner.match(_KEY)
+        if match is None:
+            raise scanner.error(f"expected the name of an attribute, found {scanner.found()}")
+        key, quoted, equals = match.groups()
+        if key is None:
+            key = scanner.decoded(quoted, match.start(2))
+            if not key:
+                raise scanner.error("an attribute needs a name", match.start(2) - 1)
+        if key in entries:
+            start = match.start(1) if quoted is None else match.start(2) - 1
+            raise scanner.error(f"attribute '{key}' is given twice", start)
+        entries[key] = self.attribute() if equals else _UNIT
+        return self._entry_end()
+
+    def _entry_end(self) -> bool:
+        if self.scanner.accept(","):
+            return True
+        self.scanner.expect("}", "or ',' after an attribute")
+        return False
+
+    def _remembered(self, text: str) -> Attribute:
+        """The attribute here, which ``text`` probably is; remembered if so."""
+        start = self.scanner.pos
+        attribute = self._slow_attribute()
+        if self.scanner.pos == start + len(text):
+            self._attributes[text] = attribute
+        return attribute
 
     def attribute(self) -> Attribute:
         """An attribute."""
@@ -130,23 +144,16 @@ class AttributeParser(TypeParser):
         match = _FAST_VALUE.match(scanner.text, scanner.pos)
         if match is None:
             return self._slow_attribute()
-        kind = match.lastindex
-        if kind == 4:
-            text = match.group(4)
-            known = self._attributes.get(text)
-            if known is None:
-                known = self._slow_attribute()
-                if scanner.pos == match.end():
-                    self._attributes[text] = known
-            else:
-                scanner.pos = match.end()
-            return known
+        integer, string, float_, other = match.groups()
+        if other is not None and other not in self._attributes:
+            scanner.pos = match.start(4)
+            return self._remembered(other)
         scanner.pos = match.end()
-        if kind == 2:
-            return match.group(2)
-        if kind == 1:
-            return self._int64(int(match.group(1)), match.start(1))
-        return float(match.group(3))
+        if integer is not None:
+            return self._int64(int(integer), match.start(1))
+        if string is not None:
+            return string
+        return float(float_) if other is None else self._attributes[other]
 
     def _slow_attribute(self) -> Attribute:
         scanner = self.scanner

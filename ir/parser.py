@@ -10,6 +10,7 @@ What the text says of a block argument's location is checked and dropped.
 
 from __future__ import annotations
 
+import gc
 import re
 from collections.abc import Callable, Sequence
 from typing import NoReturn, TypeVar
@@ -24,7 +25,7 @@ from baechi_jax.ir.types import ScalarType, Type
 _T = TypeVar("_T")
 
 _NAME = r"%[\w$.-]+"
-_HEAD = re.compile(r'\s*(?:(%[^="]*?)\s*=\s*)?"([^"\\\n]+)"\s*\(([^()]*)\)', re.ASCII)
+_HEAD = re.compile(r'\s*(?:(%[\w$.-]+|%[^="]*?)\s*=\s*)?"([^"\\\n]+)"\s*\(([^()]*)\)', re.ASCII)
 _RESULTS = re.compile(r'\s*(%[^="]*?)\s*=\s*', re.ASCII)
 _RESULT = re.compile(rf"({_NAME})(?:\s*:\s*(\d+))?", re.ASCII)
 _OPERAND = re.compile(rf"{_NAME}(?:#\d+)?", re.ASCII)
@@ -95,10 +96,16 @@ class _Parser(AttributeParser):
     def run(self, rule: Callable[[], _T]) -> _T:
         """Apply ``rule`` to the whole text."""
         scanner = self.scanner
+        # So many objects that stay would start full collections of the whole heap.
+        collecting = gc.isenabled()
+        gc.disable()
         try:
             result = rule()
         except RecursionError:
             raise scanner.error("nested too deeply") from None
+        finally:
+            if collecting:
+                gc.enable()
         if not scanner.at_end():
             raise scanner.error(f"expected the end of the text, found {scanner.found()}")
         return result
@@ -162,13 +169,14 @@ class _Parser(AttributeParser):
                         raise scanner.error(f"'{key}' is both a property and an attribute", begin)
                     attributes[key] = value
         inputs, outputs, begin = self._signature(name)
-        if len(inputs) != len(operands):
-            raise scanner.error(
-                f"'{name}' has {len(operands)} operands but {len(inputs)} types", begin
-            )
-        for index, (operand, type_) in enumerate(zip(operands, inputs)):
-            if operand.type is not type_ and operand.type != type_:
-                self._wrong_type(operand, index, operand_text, type_, operands_start, name)
+        if tuple([operand.type for operand in operands]) != inputs:
+            if len(inputs) != len(operands):
+                raise scanner.error(
+                    f"'{name}' has {len(operands)} operands but {len(inputs)} types", begin
+                )
+            for index, (operand, type_) in enumerate(zip(operands, inputs)):
+                if operand.type != type_:
+                    self._wrong_type(operand, index, operand_text, type_, operands_start, name)
         location = self.trailing_location()
         if name == "builtin.module":
             op: Operation = self._module(operands, outputs, attributes, regions, begin)
@@ -243,11 +251,13 @@ class _Parser(AttributeParser):
 
     def _operands(self, text: str, start: int) -> list[Value]:
         values = self._values
+        known = [values.get(name) for name in text.split(", ")]
+        if None not in known:
+            return known  # type: ignore[return-value]
         operands: list[Value] = []
         for part in text.split(","):
             name = part.strip()
-            value = values.get(name)
-            operands.append(value if value is not None else self._use(name, part, start))
+            operands.append(values.get(name) or self._use(name, part, start))
             start += len(part) + 1
         return operands
 

@@ -74,13 +74,9 @@ class TypeParser(ABC):
         self.scanner = scanner
         self._types: dict[str, Type] = {}
         self._locations: dict[str, Location] = {}
-        self._alias_positions: dict[str, int] = {}
+        #: Where the value of each alias is; found when the first alias is met.
+        self._alias_positions: dict[str, int] | None = None
         self._alias_values: dict[str, object] = {}
-        for match in _ALIAS_LINE.finditer(scanner.text):
-            name = match.group(1)
-            if name in self._alias_positions:
-                raise scanner.error(f"alias '{name}' is defined twice", match.start(1))
-            self._alias_positions[name] = match.end()
 
     @abstractmethod
     def attribute(self) -> Attribute:
@@ -88,11 +84,22 @@ class TypeParser(ABC):
 
     # Aliases ----------------------------------------------------------------------------------
 
+    def _aliases(self) -> dict[str, int]:
+        scanner = self.scanner
+        if self._alias_positions is None:
+            self._alias_positions = {}
+            for match in _ALIAS_LINE.finditer(scanner.text):
+                name = match.group(1)
+                if name in self._alias_positions:
+                    raise scanner.error(f"alias '{name}' is defined twice", match.start(1))
+                self._alias_positions[name] = match.end()
+        return self._alias_positions
+
     def skip_alias_definition(self) -> None:
         """Move past ``#name = value``, checking it."""
         scanner = self.scanner
         match = scanner.match(_ALIAS)
-        if match is None or match.group(1) not in self._alias_positions:
+        if match is None or match.group(1) not in self._aliases():
             raise scanner.error(f"expected an operation, found {scanner.found()}")
         scanner.expect("=", "after the name of an alias")
         self._alias_body(match.group(1))
@@ -104,7 +111,7 @@ class TypeParser(ABC):
             if value is _BEING_PARSED:
                 raise self.scanner.error(f"alias '{name}' refers to itself", start)
             return value
-        position = self._alias_positions.get(name)
+        position = self._aliases().get(name)
         if position is None:
             raise self.scanner.error(f"undefined alias '{name}'", start)
         after = self.scanner.pos

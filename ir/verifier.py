@@ -50,6 +50,9 @@ _ATTRIBUTE_CLASSES: frozenset[type] = frozenset(
     )
 )
 
+#: Stands for a definition that was not looked up yet.
+_UNKNOWN = OpDefinition(lambda op: None)
+
 #: Dialects whose symbol references must resolve; those of others may mean something else.
 _OWN_DIALECTS = frozenset(("builtin", "func", "baechi", "jax"))
 
@@ -102,9 +105,8 @@ class _Verifier:
     def _operation(self, op: Operation, visible: set[Value]) -> OpDefinition | None:
         """Check ``op`` itself; ``visible`` are the values that it may read."""
         name = op.name
-        if name in self._definitions:
-            definition = self._definitions[name]
-        else:
+        definition = self._definitions.get(name, _UNKNOWN)
+        if definition is _UNKNOWN:
             definition = self._definitions[name] = definition_of(op)
         if definition is not None:
             self._defined.append((op, definition))
@@ -118,14 +120,15 @@ class _Verifier:
         for index, result in enumerate(op.results):
             if result.owner is not op or result.index != index:
                 raise invalid(op, f"result {index} belongs to another operation or position")
-        for key, attribute in op.attributes.items():
-            kind = type(attribute)
-            if kind not in _ATTRIBUTE_CLASSES:
-                _check_class(op, key, attribute)
-            elif kind is SymbolRef and name.partition(".")[0] in _OWN_DIALECTS:
-                self._references.append((op, attribute))  # type: ignore[arg-type]
-            if key in ATTRIBUTE_CHECKS:
-                self._attributes.append((op, key, attribute))
+        if op.attributes:
+            for key, attribute in op.attributes.items():
+                kind = type(attribute)
+                if kind not in _ATTRIBUTE_CLASSES:
+                    _check_class(op, key, attribute)
+                elif kind is SymbolRef and name.partition(".")[0] in _OWN_DIALECTS:
+                    self._references.append((op, attribute))  # type: ignore[arg-type]
+                if key in ATTRIBUTE_CHECKS:
+                    self._attributes.append((op, key, attribute))
         return definition
 
     def _regions(self, op: Operation, definition: OpDefinition | None, visible: set[Value]) -> None:
