@@ -19,7 +19,6 @@ b' 448, ub 449, a' 512, ua 513: six tasks, and no update delays a gradient that 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -27,9 +26,16 @@ from baechi_jax.ir.attributes import Attribute
 from baechi_jax.ir.core import Module
 from baechi_jax.ir.errors import PassError
 from baechi_jax.ir.function import argument_attributes, set_argument_attributes
-from baechi_jax.passes.op_graph import OpGraph
+from baechi_jax.passes.clustering.classes import Classes, Classifier
+from baechi_jax.passes.clustering.labels import (
+    collect_clusters,
+    label_operations,
+    split_components,
+)
+from baechi_jax.passes.clustering.op_graph import OpGraph
+from baechi_jax.passes.clustering.phases import Phases, find_phases
+from baechi_jax.passes.clustering.units import find_units
 from baechi_jax.passes.registry import Pass, register_pass
-from baechi_jax.passes.segments import Classes, classify, find_phases, find_units
 from baechi_jax.passes.tasks import build_tasks, set_task_cost, topology_of
 
 
@@ -77,85 +83,26 @@ class FuseTasks(Pass):
 
 
 def choose_clusters(graph: OpGraph, max_tasks: int) -> tuple[Classes, list[list[int]]]:
-    """Clusters of operation indices, in an order in which tasks can run.
+    """Clusters of operation indices, in an order in which they can run as tasks.
 
     Starts with a segment for every four tasks (forward, backward, update and one to spare) and
     takes fewer segments until the tasks fit the bound. With one segment there are as many tasks as
     phases; when even these are too many, phases are given up. Pins are never given up.
     """
     units = find_units(graph)
-    phase = find_phases(graph)
+    phases = find_phases(graph)
+    classifier = Classifier(graph, units, phases)
     segments = max(1, max_tasks // 4)
     while True:
-        classes = classify(graph, units, phase, segments)
-        clusters = label_clusters(graph, classes)
+        classes = classifier.classify(segments)
+        label = label_operations(graph, units, phases, classes)
+        clusters = collect_clusters(graph, classes, label)
         if len(clusters) <= max_tasks:
             return classes, split_components(graph, clusters, max_tasks)
         if segments > 1:
             segments = max(1, min(segments - 1, segments * max_tasks // len(clusters)))
-        elif any(phase):
-            phase = [0] * graph.size
+        elif any(phases.phase):
+            phases = Phases([0] * graph.size, [False] * graph.size)
+            classifier = Classifier(graph, units, phases)
         else:
             return classes, clusters
-
-
-def label_clusters(graph: OpGraph, classes: Classes) -> list[list[int]]:
-    """Operations of equal label, class and phase; by label, then by first operation."""
-    label = [0] * graph.size
-    clusters: dict[tuple[int, int, int], list[int]] = {}
-    of, phase, wanted = classes.of, classes.phase, classes.wanted
-    for index in range(graph.size):
-        own, most = (of[index], phase[index]), wanted[index]
-        for source in graph.predecessors[index]:
-            least = label[source] + ((of[source], phase[source]) != own)
-            if least > most:
-                most = least
-        label[index] = most
-        clusters.setdefault((most, *own), []).append(index)
-    order = sorted(clusters.items(), key=lambda item: (item[0][0], item[1][0]))
-    return [cluster for _, cluster in order]
-
-
-def split_components(
-    graph: OpGraph, clusters: Sequence[list[int]], max_tasks: int
-) -> list[list[int]]:
-    """Split each cluster into its connected parts where several are worth a task of their own.
-
-    Parts worth less than ``1 / max_tasks`` of the step stay with the largest part. No path leads
-    from one part to another, since labels rise along every edge that leaves a cluster.
-    """
-    worth = sum(graph.seconds) / max_tasks
-    spare = max_tasks - len(clusters)
-    result: list[list[int]] = []
-    for cluster in clusters:
-        parts = _components(graph, cluster)
-        large = [p for p in parts if worth and sum(graph.seconds[i] for i in p) >= worth]
-        if len(large) < 2 or len(large) - 1 > spare:
-            result.append(cluster)
-            continue
-        spare -= len(large) - 1
-        apart = {index for part in large[1:] for index in part}
-        result.append([index for index in cluster if index not in apart])
-        result.extend(large[1:])
-    return result
-
-
-def _components(graph: OpGraph, cluster: Sequence[int]) -> list[list[int]]:
-    """Weakly connected parts of ``cluster``, each ascending, by first operation."""
-    part = {index: index for index in cluster}
-
-    def root(node: int) -> int:
-        while part[node] != node:
-            part[node] = part[part[node]]
-            node = part[node]
-        return node
-
-    for index in cluster:
-        for source in graph.predecessors[index]:
-            if source in part:
-                left, right = root(source), root(index)
-                part[max(left, right)] = min(left, right)
-    parts: dict[int, list[int]] = {}
-    for index in cluster:
-        parts.setdefault(root(index), []).append(index)
-    return list(parts.values())

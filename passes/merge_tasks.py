@@ -22,7 +22,7 @@ from typing import ClassVar
 from baechi_jax.ir.attributes import Attribute
 from baechi_jax.ir.core import Module, Operation
 from baechi_jax.ir.errors import PassError
-from baechi_jax.passes.quotient import Quotient, Reachability
+from baechi_jax.passes.quotient import Quotient
 from baechi_jax.passes.registry import Pass, register_pass
 from baechi_jax.passes.simulate.simulator import Simulation
 from baechi_jax.passes.tasks import (
@@ -135,7 +135,7 @@ def _merge_runs(quotient: Quotient, simulation: Simulation, *, harmless: bool) -
             )
             sent_by[tensor.producer] = min(sent_by[tensor.producer], limit)
     tolerance = 1e-9 * simulation.makespan_seconds
-    reach = Reachability(quotient)
+    reach = quotient.reachability()
     groups: list[list[int]] = []
     position = {node: index for index, node in enumerate(quotient.order())}
     for device in range(quotient.machine.size):
@@ -228,7 +228,7 @@ def _next_pair(
     counts = [quotient.device.count(device) for device in range(quotient.machine.size)]
     if max(counts) <= tasks_per_device:
         return None
-    reach = Reachability(quotient)
+    reach = quotient.reachability()
     order = quotient.order()
     best: tuple[float, int, int] | None = None
     found: list[int] | None = None

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from baechi_jax.passes.reachability import Reachability
 from baechi_jax.passes.simulate.simulator import Simulation, simulate
 
 if TYPE_CHECKING:
@@ -76,6 +77,10 @@ class Quotient:
                 tensors[old] = Tensor(kept.nbytes, kept.producer, kept.readers, True)
         quotient.tensors = _collect(tensors)
         return quotient
+
+    def reachability(self) -> Reachability:
+        """Which nodes lead to which."""
+        return Reachability(self.successors(), self.order())
 
     def successors(self) -> list[set[int]]:
         """The nodes that read what each node gives."""
@@ -202,53 +207,3 @@ def _peak(group: Sequence[int], inner: Sequence[Tensor], temporary_bytes: Sequen
         live += change[index]
         most = max(most, live + temporary_bytes[node])
     return most
-
-
-class Reachability:
-    """Which nodes lead to which, kept up to date while nodes are joined.
-
-    One bit per node in Python integers: a test is one ``and``, joining two of n nodes touches at
-    most n integers.
-    """
-
-    def __init__(self, quotient: Quotient) -> None:
-        size = quotient.size
-        self.bits = [1 << node for node in range(size)]
-        self.after = [0] * size
-        self.before = [0] * size
-        successors = quotient.successors()
-        order = quotient.order()
-        for node in reversed(order):
-            for reader in successors[node]:
-                self.after[node] |= self.after[reader] | 1 << reader
-        for node in order:
-            for reader in successors[node]:
-                self.before[reader] |= self.before[node] | 1 << node
-
-    def may_join(self, left: int, right: int) -> bool:
-        """Whether no path leads from one to the other through a third."""
-        own = self.bits[left] | self.bits[right]
-        return not (
-            (self.after[left] & self.before[right] | self.after[right] & self.before[left]) & ~own
-        )
-
-    def join(self, left: int, right: int) -> None:
-        """Make ``left`` and ``right`` one; both indices then stand for it."""
-        own = self.bits[left] | self.bits[right]
-        after = (self.after[left] | self.after[right]) & ~own
-        before = (self.before[left] | self.before[right]) & ~own
-        for node in _bits(own):
-            self.bits[node], self.after[node], self.before[node] = own, after, before
-        for node in _bits(before):
-            self.after[node] |= own | after
-        for node in _bits(after):
-            self.before[node] |= own | before
-
-
-def _bits(mask: int) -> list[int]:
-    result: list[int] = []
-    while mask:
-        low = mask & -mask
-        result.append(low.bit_length() - 1)
-        mask ^= low
-    return result

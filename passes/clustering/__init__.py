@@ -1,0 +1,1 @@
+"""From operations to clusters: what ``fuse-tasks`` is made of."""

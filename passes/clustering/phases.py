@@ -1,0 +1,77 @@
+"""Phases, and operations that had better run late.
+
+The *phase* of an operation counts how often the way to it switches between forward operations and
+those traced under ``transpose(...)``: 0 forward, 1 backward, 2 update, and so on.
+
+An operation is *late* when it costs little and computing it just before its first reader keeps no
+more bytes alive than computing it where it stands: masks and positions, which depend on arguments
+alone; moments scaled before the gradient is there; what ``choose-residuals`` recomputes. A late
+operation is in the phase of its first reader.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from baechi_jax.ir.core import OpResult
+from baechi_jax.ir.types import nbytes
+from baechi_jax.passes.clustering.op_graph import OpGraph
+from baechi_jax.passes.dataflow import has_effect, is_backward
+
+#: An operation, with all that must be computed for it, costs little when it takes less than this
+#: fraction of the step.
+_LITTLE = 1 / 200
+
+
+@dataclass(slots=True)
+class Phases:
+    """Per operation."""
+
+    phase: list[int]
+    late: list[bool]
+
+
+def find_phases(graph: OpGraph) -> Phases:
+    """Phase and lateness of each operation; see the module docstring."""
+    phase = [0] * graph.size
+    little = _LITTLE * sum(graph.seconds)
+    # Depends on arguments alone, with the seconds of everything before it (shared ones again).
+    from_arguments = [False] * graph.size
+    chain = list(graph.seconds)
+    for index, op in enumerate(graph.ops):
+        most = 0
+        alone = True
+        for source in graph.predecessors[index]:
+            most = max(most, phase[source])
+            chain[index] += chain[source]
+            alone = alone and from_arguments[source]
+        if most % 2 != is_backward(op):
+            most += 1
+        phase[index] = most
+        from_arguments[index] = alone and chain[index] <= little
+    late = [False] * graph.size
+    for index in range(graph.size - 1, -1, -1):
+        readers = graph.successors[index]
+        # What nobody reads stays where it is, so every chain of late ones ends somewhere.
+        if not readers or graph.returned[index] or graph.seconds[index] > little:
+            continue
+        first = min([phase[reader] for reader in readers])
+        if from_arguments[index]:
+            late[index] = not has_effect(graph.ops[index])
+        elif first > phase[index] and not has_effect(graph.ops[index]):
+            late[index] = _kept_bytes(graph, phase, index, first) <= graph.result_bytes[index]
+        if late[index]:
+            phase[index] = max(phase[index], first)
+    return Phases(phase, late)
+
+
+def _kept_bytes(graph: OpGraph, phase: list[int], index: int, first: int) -> int:
+    """Bytes of operands that would live on only because operation ``index`` runs in ``first``."""
+    kept = 0
+    for value in graph.inputs[index]:
+        if not isinstance(value, OpResult) or value.owner not in graph.position:
+            continue
+        source = graph.position[value.owner]
+        if max([phase[reader] for reader in graph.successors[source]]) < first:
+            kept += nbytes(value.type)
+    return kept
