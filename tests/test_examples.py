@@ -1,0 +1,64 @@
+"""The examples run, and what README and quickstart show is true."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def _blocks(page: str) -> str:
+    text = (ROOT / page).read_text(encoding="utf-8")
+    return "\n".join(re.findall(r"^```python\n(.*?)^```", text, re.S | re.M))
+
+
+def _run(code: str, folder: Path) -> str:
+    done = subprocess.run(
+        [sys.executable, "-W", "error::DeprecationWarning", "-c", code],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_the_readme_is_true(tmp_path: Path) -> None:
+    output = _run(_blocks("README.md"), tmp_path)
+    # The weights are spread, as the text says.
+    assert len(set(re.findall(r"CpuDevice\(id=(\d)\)", output))) > 1, output
+    assert (tmp_path / "plan.html").exists()
+    assert (tmp_path / "plan.mlir").exists()
+
+
+def test_the_quickstart_is_true(tmp_path: Path) -> None:
+    output = _run(_blocks("docs/quickstart.md"), tmp_path)
+    assert "Placement of train_step" in output
+    assert (tmp_path / "plan.html").exists()
+
+
+@pytest.mark.slow
+def test_the_demo(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [
+            sys.executable,
+            str(ROOT / "examples" / "demo.py"),
+            "--steps",
+            "4",
+            "--output",
+            str(tmp_path),
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=600,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    names = {path.name for path in tmp_path.iterdir()}
+    assert {"plan.html", "plan.trace.json", "plan.mlir", "ir"} <= names
+    assert len(list((tmp_path / "ir").glob("*.mlir"))) > 10
