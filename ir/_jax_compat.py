@@ -21,9 +21,10 @@ from jax._src import stages as _stages  # 0.10-0.12: CompiledCallParams
 from jax._src.array import ArrayImpl as _ArrayImpl  # 0.10-0.12
 from jax._src.interpreters import mlir as _mlir  # 0.10-0.12: LoweringParameters
 from jax._src.interpreters import pxla as _pxla  # 0.10-0.12: lowering, compiling, internal refs
-from jax._src.lib import xla_client as _xla_client  # 0.10-0.12: batched copies
+from jax._src.lib import xla_client as _xla_client  # type: ignore[attr-defined] # 0.10-0.12: batched copies
 from jax._src.random import prng as _prng  # 0.10-0.12: KeyTy, prngs
-from jax._src.sharding_impls import UNSPECIFIED as _UNSPECIFIED  # 0.10-0.12
+from jax._src.sharding_impls import UNSPECIFIED as _UNSPECIFIED  # type: ignore[attr-defined] # 0.10-0.12
+from jax._src.state import types as _state_types  # 0.10-0.12: AbstractRef
 from jax.extend.core import (
     ClosedJaxpr,
     DebugInfo,
@@ -39,7 +40,6 @@ from jax.sharding import SingleDeviceSharding
 
 __all__ = [
     "ARRAY_TYPE",
-    "ONE_JAXPR_CLASS",
     "ClosedJaxpr",
     "DropVar",
     "Executable",
@@ -49,6 +49,7 @@ __all__ = [
     "LoweredJaxpr",
     "Primitive",
     "Var",
+    "array_literal",
     "batched_copy",
     "closed_jaxpr",
     "discharge_internal_refs",
@@ -56,13 +57,14 @@ __all__ = [
     "extend_call_params",
     "is_jaxpr",
     "is_ordered",
+    "is_reference",
     "is_tracing",
     "jaxpr_consts",
     "jaxpr_inputs",
     "key_dtype",
     "key_tag",
-    "literal_value",
     "lower_jaxpr",
+    "number_literal",
     "open_jaxpr",
     "primitive_named",
     "read_params",
@@ -74,9 +76,6 @@ __all__ = [
 
 #: A ClosedJaxpr or a Jaxpr; one class in 0.12.
 AnyJaxpr: TypeAlias = Any
-
-#: jax >= 0.11: constants are attached to the jaxpr itself.
-ONE_JAXPR_CLASS: bool = ClosedJaxpr is Jaxpr
 
 
 # Jaxprs -----------------------------------------------------------------------------------------
@@ -187,7 +186,7 @@ def effect_kind(effect: Any) -> str | None:
     """The name of the token chain that ``effect`` belongs to; None for what needs no order.
 
     Reads and writes of references, and their making, share the chain ``Ref``. The others go by
-    class: ``OrderedIO``, ``IO``, ``OrderedDebug``, ``Debug``, ... An axis name in scope is no effect.
+    class: ``OrderedIO``, ``IO``, ``OrderedDebug``, ``Debug``. An axis name in scope is no effect.
     """
     if isinstance(effect, _core.NamedAxisEffect):
         return None
@@ -201,6 +200,11 @@ def is_ordered(effect: Any) -> bool:
     return bool(_effects.ordered_effects.contains(effect))
 
 
+def is_reference(aval: Any) -> bool:
+    """Whether ``aval`` is that of a mutable reference (``jax.new_ref``)."""
+    return isinstance(aval, _state_types.AbstractRef)
+
+
 def discharge_internal_refs(jaxpr: ClosedJaxpr) -> ClosedJaxpr:
     """Turn references (``jax.new_ref``) made inside into values, as JAX does when it lowers.
 
@@ -209,7 +213,7 @@ def discharge_internal_refs(jaxpr: ClosedJaxpr) -> ClosedJaxpr:
     """
     if not any(isinstance(e, _core.InternalMutableArrayEffect) for e in jaxpr.effects):
         return jaxpr
-    return _pxla._discharge_internal_refs(jaxpr)  # noqa: SLF001
+    return _pxla._discharge_internal_refs(jaxpr)
 
 
 # Source information -------------------------------------------------------------------------------
@@ -238,21 +242,29 @@ _FRAMES: dict[tuple[str, Any, int], tuple[str, int, int]] = {}
 # Values -------------------------------------------------------------------------------------------
 
 
-def literal_value(value: Any, aval: Any) -> Any:
-    """``value`` as what a Literal of type ``aval`` holds: it keeps its dtype and weak type."""
-    return _literals.TypedNdArray(np.asarray(value, dtype=aval.dtype), aval)
+def number_literal(value: Any, aval: Any) -> Literal:
+    """A Literal of type ``aval``; its value keeps dtype and weak type, whatever the x64 mode."""
+    return array_literal(_literals.TypedNdArray(np.asarray(value, dtype=aval.dtype), aval), aval)
+
+
+def array_literal(value: Any, aval: Any) -> Literal:
+    """A Literal that holds ``value`` as it is."""
+    make: Any = Literal
+    literal: Literal = make(value, aval)
+    return literal
 
 
 def key_tag(dtype: Any) -> str | None:
     """The short name of a typed random key's implementation (``fry``); None for other dtypes."""
-    return dtype._impl.tag if isinstance(dtype, _prng.KeyTy) else None  # noqa: SLF001
+    return dtype._impl.tag if isinstance(dtype, _prng.KeyTy) else None
 
 
 def key_dtype(tag: str) -> Any:
     """The dtype of typed random keys whose implementation is ``tag``; KeyError if none."""
     for impl in _prng.prngs.values():
         if impl.tag == tag:
-            return _prng.KeyTy(impl)
+            make: Any = _prng.KeyTy
+            return make(impl)
     raise KeyError(tag)
 
 
@@ -261,7 +273,7 @@ def key_dtype(tag: str) -> Any:
 
 def primitive_named(name: str) -> Primitive | None:
     """The public primitive (``jax.extend.core.primitives``) called ``name``, or None."""
-    global _PRIMITIVES  # noqa: PLW0603
+    global _PRIMITIVES
     if _PRIMITIVES is None:
         from jax.extend.core import primitives
 
@@ -307,7 +319,7 @@ def write_params(eqn: JaxprEqn, params: dict[str, Any], num_operands: int) -> di
     if num_consts != len(consts) or num_carry != len(carry) or num_operands != len(ft_in):
         if num_carry != len(carry):
             raise ValueError(f"a scan of {len(carry)} carried values cannot become {num_carry}")
-        from jax._src import flattree  # 0.12
+        from jax._src import flattree  # type: ignore[attr-defined] # 0.12
 
         num_xs = num_operands - num_consts - num_carry
         xs = xs if num_xs == len(xs) else flattree.pack(_singletons(flattree, num_xs))
@@ -319,29 +331,18 @@ def _singletons(flattree: Any, count: int) -> tuple[Any, ...]:
     return tuple(flattree.FTSingleton(None) for _ in range(count))
 
 
-def extend_call_params(name: str, params: dict[str, Any], extra: int) -> dict[str, Any]:
-    """``params`` of a call (jit, custom derivative, remat) that takes ``extra`` inputs more, first."""
+def extend_call_params(params: dict[str, Any], extra: int) -> dict[str, Any]:
+    """``params`` of a call (jit, custom derivative, remat) with ``extra`` more inputs, in front."""
     if not extra:
         return params
     front: dict[str, Callable[[Any], Any]] = {
-        "in_shardings": lambda old: (_unspecified(),) * extra + old,
+        "in_shardings": lambda old: (_UNSPECIFIED,) * extra + old,
         "in_layouts": lambda old: (None,) * extra + old,
         "donated_invars": lambda old: (False,) * extra + old,
         "num_consts": lambda old: old + extra,
         "prevent_cse": lambda old: (False,) * extra + old if isinstance(old, tuple) else old,
     }
     return {key: front[key](old) if key in front else old for key, old in params.items()}
-
-
-def _unspecified() -> Any:
-    from jax._src.sharding_impls import UNSPECIFIED  # 0.10-0.12
-
-    return UNSPECIFIED
-
-
-def typeof(value: Any) -> Any:
-    """The abstract value of ``value``."""
-    return jax.typeof(value)
 
 
 # Executables (runtime/) -----------------------------------------------------------------------
@@ -424,9 +425,7 @@ def _slow_call(loaded: Any, constants: Sequence[Any]) -> Callable[..., list[jax.
     return call
 
 
-def lower_jaxpr(
-    jaxpr: Any, name: str, donated: Sequence[bool], device: jax.Device
-) -> LoweredJaxpr:
+def lower_jaxpr(jaxpr: Any, name: str, donated: Sequence[bool], device: jax.Device) -> LoweredJaxpr:
     """Lower a ``ClosedJaxpr`` for the platform of ``device``, argument ``i`` donated or not.
 
     Nothing is traced again. Unused arguments stay arguments.

@@ -39,7 +39,7 @@ from baechi_jax.ir.function import (
     set_argument_attributes,
     set_result_attributes,
 )
-from baechi_jax.ir.jax_params import encode_params, find_jaxprs, numpy_scalar
+from baechi_jax.ir.jax_params import numpy_scalar, split_params
 from baechi_jax.ir.jax_types import type_of
 from baechi_jax.ir.location import UNKNOWN, Location
 from baechi_jax.ir.types import TokenType, Type
@@ -355,14 +355,9 @@ class _Converter:
         return self.equations[self._record(eqn) if index is None else index]
 
     def _record(self, eqn: Any) -> int:
-        params = compat.read_params(eqn)
         name = eqn.primitive.name
-        record = EquationRecord(
-            eqn,
-            encode_params(params),
-            find_jaxprs(params),
-            name=f"jax.{_RENAMED.get(name, name)}",
-        )
+        attributes, jaxprs = split_params(compat.read_params(eqn))
+        record = EquationRecord(eqn, attributes, jaxprs, name=f"jax.{_RENAMED.get(name, name)}")
         index = self._records[id(eqn)] = len(self.equations)
         self.equations.append(record)
         return index
@@ -381,7 +376,7 @@ class _Converter:
             if inner is None:
                 inner = {}
                 for eqn in jaxpr.eqns:
-                    nested = find_jaxprs(eqn.params) if eqn.params else []
+                    nested = self._record_of(eqn).jaxprs
                     if eqn.effects or nested:
                         inner.update(self._effect_kinds(eqn.effects, nested))
                 self._kinds[id(jaxpr)] = inner

@@ -13,9 +13,9 @@ dtype, abstract value                     type
 anything else                             ``#jax.opaque<"its class">``: no address in the text
 ========================================  ===================================================
 
-A jaxpr in a parameter is no attribute but a region of the op; ``find_jaxprs`` lists them in a fixed
-order with their paths (``branches[1]``, ``jaxprs.solve``), and a parameter that holds one is left
-out of the attributes.
+A jaxpr in a parameter is no attribute but a region of the op; ``split_params`` lists them in a
+fixed order with their paths (``branches[1]``, ``jaxprs.solve``), and a parameter that holds one is
+left out of the attributes.
 """
 
 from __future__ import annotations
@@ -37,18 +37,31 @@ from baechi_jax.ir.types import ScalarType
 NONE = OpaqueAttr("baechi", "none")
 
 
-def encode_params(params: Mapping[str, Any]) -> dict[str, Attribute]:
-    """The attributes of an equation's parameters, those that hold jaxprs left out."""
+def split_params(
+    params: Mapping[str, Any],
+) -> tuple[dict[str, Attribute], list[tuple[str, Any]]]:
+    """The attributes of an equation's parameters, and ``(path, jaxpr)`` of every jaxpr in them.
+
+    The jaxprs are in the order of the op's regions. A parameter that holds one has no attribute.
+    """
     attributes: dict[str, Attribute] = {}
+    jaxprs: list[tuple[str, Any]] = []
     for name, value in params.items():
         kind = type(value)
-        if kind is int or kind is bool or kind is str:
-            attributes[name] = value if kind is not int else _integer(value)
-        elif value is None:
+        # Nearly every parameter is of the first few kinds.
+        if value is None:
             attributes[name] = NONE
-        elif not _holds_jaxpr(value):
+        elif kind is bool or kind is str or (kind is tuple and _all_integers(value)):
+            attributes[name] = value
+        elif isinstance(value, _LEAVES):
             attributes[name] = encode(value)
-    return attributes
+        else:
+            found = list(_jaxprs_in(name, value))
+            if found:
+                jaxprs += found
+            else:
+                attributes[name] = encode(value)
+    return attributes, jaxprs
 
 
 def encode(value: Any) -> Attribute:
@@ -59,17 +72,8 @@ def encode(value: Any) -> Attribute:
     return encoder(value)
 
 
-def find_jaxprs(params: Mapping[str, Any]) -> list[tuple[str, Any]]:
-    """``(path, jaxpr)`` of every jaxpr in ``params``, in the order of the op's regions."""
-    found: list[tuple[str, Any]] = []
-    for name, value in params.items():
-        if not isinstance(value, _LEAVES):
-            found.extend(_jaxprs_in(name, value))
-    return found
-
-
 def replace_jaxprs(value: Any, new: Iterator[Any]) -> Any:
-    """``value`` with its jaxprs replaced, in the order of ``find_jaxprs``, by those of ``new``."""
+    """``value`` with its jaxprs replaced, in the order of ``split_params``, by those of ``new``."""
     if compat.is_jaxpr(value):
         return next(new)
     if isinstance(value, tuple) and hasattr(value, "_fields"):
@@ -83,10 +87,6 @@ def replace_jaxprs(value: Any, new: Iterator[Any]) -> Any:
 
 #: What certainly holds no jaxpr; tested first because nearly every parameter is one of these.
 _LEAVES = (bool, int, float, str, type(None), np.dtype)
-
-
-def _holds_jaxpr(value: Any) -> bool:
-    return not isinstance(value, _LEAVES) and any(True for _ in _jaxprs_in("", value))
 
 
 def _jaxprs_in(path: str, value: Any) -> Iterator[tuple[str, Any]]:
@@ -112,11 +112,16 @@ def _integer(value: int) -> Attribute:
     return IntegerAttr(value, ScalarType("ui64" if 0 <= value < 2**64 else "i128"))
 
 
+def _all_integers(value: tuple[Any, ...]) -> bool:
+    """Whether ``value`` is its own attribute: shapes, axes, most of all parameters."""
+    for entry in value:  # noqa: SIM110 (a generator costs twice as much, and this is hot)
+        if type(entry) is not int or not -(2**63) <= entry < 2**63:
+            return False
+    return True
+
+
 def _tuple(value: tuple[Any, ...]) -> Attribute:
-    for entry in value:
-        if type(entry) is not int:
-            return tuple(encode(entry) for entry in value)
-    return value  # shapes, axes: most of all parameters
+    return value if _all_integers(value) else tuple(encode(entry) for entry in value)
 
 
 def _array(value: Any) -> Attribute:

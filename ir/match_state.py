@@ -11,8 +11,8 @@ The rules, larger subtrees first, each argument and each result used once:
 2. Subtrees that look the same, equally many among arguments and results: in order
    (``(params, m, v)`` in, ``(params, m, v)`` out).
 3. Otherwise as many of them donated as there are results: the donated ones in order.
-4. Otherwise those at the same position, or whose paths end alike (``state.params``, ``[1].params``),
-   where that is the only match.
+4. Otherwise those at the same position, or whose paths end alike (``state.params`` and
+   ``[1].params``), where that is the only match.
 
 What is still ambiguous is left out. A lone array must have better evidence than its type, or
 ``f(x, y) -> x + y`` would have state: the same position, a name in common, or donation.

@@ -10,7 +10,6 @@ reference that comes from outside is refused: its contents would have to be in t
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -69,13 +68,13 @@ def trace(
     Raises what tracing raises (an error in ``fn``, an argument that is no array), and IRError for
     references from outside.
     """
+    # To jit an empty sequence is not "none given": numbers would not be inferred from names.
     jitted = jax.jit(
         fn,
-        static_argnums=static_argnums,
-        static_argnames=static_argnames,
-        # To jit an empty sequence is not "none given": it would keep it from asking the signature.
-        donate_argnums=None if donate_argnums == () else donate_argnums,
-        donate_argnames=None if donate_argnames == () else donate_argnames,
+        static_argnums=_given(static_argnums),
+        static_argnames=_given(static_argnames),
+        donate_argnums=_given(donate_argnums),
+        donate_argnames=_given(donate_argnames),
     )
     traced = jitted.trace(*args, **(kwargs or {}))
     jaxpr = compat.discharge_internal_refs(traced.jaxpr)
@@ -122,6 +121,10 @@ def trace(
         effects=tuple(sorted(kinds)),
         jaxpr=jaxpr,
     )
+
+
+def _given(option: Any) -> Any:
+    return None if option is None or (not isinstance(option, int) and not option) else option
 
 
 def _name(fn: Callable[..., Any]) -> str:
@@ -190,15 +193,12 @@ def _returned(inputs: Sequence[Any], outputs: Sequence[Any]) -> dict[int, int]:
 
 
 def _refuse_references(jaxpr: Any, names: Sequence[str], function: str) -> None:
+    advice = "which cannot be placed: pass its value (ref[...]) and return the new one"
     for var, name in zip(compat.jaxpr_inputs(jaxpr), names):
-        if re.match(r"(Abstract)?Ref", type(var.aval).__name__) or "Ref{" in str(var.aval)[:4]:
+        if compat.is_reference(var.aval):
             raise IRError(
-                f"argument '{name}' of '{function}' is a reference ({var.aval}), which cannot be "
-                "placed: pass its value (ref[...]) and return the new one"
+                f"argument '{name}' of '{function}' is a reference ({var.aval}), {advice}"
             )
     for var, _ in compat.jaxpr_consts(jaxpr):
-        if "Ref" in type(var.aval).__name__:
-            raise IRError(
-                f"'{function}' closes over a reference ({var.aval}), which cannot be placed: pass "
-                "its value as an argument and return the new one"
-            )
+        if compat.is_reference(var.aval):
+            raise IRError(f"'{function}' closes over a reference ({var.aval}), {advice}")

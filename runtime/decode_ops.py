@@ -30,16 +30,17 @@ _ELEMENTWISE_NAMES = {
     "or": "bitwise_or",
     "xor": "bitwise_xor",
     "not": "bitwise_not",
-    "select_n": "select_n",
-    "ceil": "ceil",
 }
 
-_ELEMENTWISE = frozenset(
-    """abs acos acosh add asin asinh atan atan2 atanh cbrt clamp complex conj cos cosh digamma div
-    eq erf erf_inv erfc exp exp2 expm1 floor ge gt imag is_finite le lgamma log log1p logistic lt
-    max min mul ne neg nextafter pow real rem rsqrt select_n shift_left
-    shift_right_arithmetic shift_right_logical sign sin sinh sqrt square sub tan tanh""".split()
-) | frozenset(_ELEMENTWISE_NAMES)
+_ELEMENTWISE = frozenset(_ELEMENTWISE_NAMES) | {
+    *("abs", "acos", "acosh", "add", "asin", "asinh", "atan", "atan2", "atanh", "cbrt", "ceil"),
+    *("clamp", "clz", "complex", "conj", "cos", "cosh", "digamma", "div", "eq", "erf", "erf_inv"),
+    *("erfc", "exp", "exp2", "expm1", "floor", "ge", "gt", "imag", "is_finite", "le", "lgamma"),
+    *("log", "log1p", "logistic", "lt", "max", "min", "mul", "ne", "neg", "nextafter"),
+    *("population_count", "pow", "real", "rem", "rsqrt", "select_n", "shift_left"),
+    *("shift_right_arithmetic", "shift_right_logical", "sign", "sin", "sinh", "sqrt", "square"),
+    *("sub", "tan", "tanh"),
+}
 
 
 def equations_of(op: Operation, invars: Sequence[Any]) -> tuple[list[Any], list[Any]]:
@@ -106,7 +107,6 @@ def _traced(
         raise IRError(f"the dialect '{dialect}' has no equations")
     given = dict(attributes)
     function = _function(primitive, given, wanted)
-    arguments = [jax.ShapeDtypeStruct((), int) for _ in ()]
     arguments = [aval_of(type_) for type_ in types]
     return jax.make_jaxpr(function)(*arguments).jaxpr
 
@@ -149,7 +149,8 @@ def _tensor(wanted: Sequence[Type]) -> TensorType:
 
 def _optimization_barrier(params: Mapping[str, Any], wanted: Sequence[Type]) -> Callable[..., Any]:
     _expect(params, ())
-    return lambda *operands: lax.optimization_barrier(operands)
+    barrier: Callable[..., Any] = lax.optimization_barrier
+    return lambda *operands: barrier(operands)
 
 
 def _convert(params: Mapping[str, Any], wanted: Sequence[Type]) -> Callable[..., Any]:
@@ -167,9 +168,7 @@ def _broadcast(params: Mapping[str, Any], wanted: Sequence[Type]) -> Callable[..
     _expect(params, ("shape", "broadcast_dimensions"))
     shape = params.get("shape", _tensor(wanted).shape)
     dimensions = params["broadcast_dimensions"]
-    return lambda x: lax.broadcast_in_dim_p.bind(
-        x, shape=shape, broadcast_dimensions=dimensions, sharding=None
-    )
+    return lambda x: lax.broadcast_in_dim(x, shape, dimensions)
 
 
 def _reshape(params: Mapping[str, Any], wanted: Sequence[Type]) -> Callable[..., Any]:

@@ -43,7 +43,7 @@ def task_to_jaxpr(task: Operation, equations: Sequence[EquationRecord]) -> compa
 
 
 def function_to_jaxpr(func: Operation, equations: Sequence[EquationRecord]) -> compat.ClosedJaxpr:
-    """The jaxpr of a ``func.func``; constants are inputs as the others are. See ``task_to_jaxpr``."""
+    """The jaxpr of a ``func.func``, constants among its inputs; see ``task_to_jaxpr``."""
     return _block_to_jaxpr(func.body, equations, str(func.attributes.get("sym_name", "main")))
 
 
@@ -198,7 +198,7 @@ def _params(
         changed = True
         hoisted = attributes.get("baechi.hoisted", 0)
         if record.name not in ("jax.scan", "jax.while", "jax.cond") and isinstance(hoisted, int):
-            params = compat.extend_call_params(record.name, {**params, **_counts(traced)}, hoisted)
+            params = compat.extend_call_params({**params, **_counts(traced)}, hoisted)
     if not changed:
         return original.params  # type: ignore[no-any-return]
     try:
@@ -290,11 +290,11 @@ def _literal(op: Operation) -> Any:
     aval = aval_of(type_)
     try:
         value = decode_literal(op.attributes["value"], type_.element)
-        return compat.Literal(compat.literal_value(value, aval), aval)
+        return compat.number_literal(value, aval)
     except (IRError, KeyError, ValueError, OverflowError) as error:
         raise IRError(f"{op.location}: 'baechi.literal': {error}") from None
 
 
 def _constant(op: Operation, record: EquationRecord) -> Any:
     value = record.constant
-    return compat.Literal(value, aval_of(unplaced(op.results[0].type)))
+    return compat.array_literal(value, aval_of(unplaced(op.results[0].type)))
