@@ -47,11 +47,15 @@ def best_loads(
     bound,
     overlap,
     replicas,
+    # Whether loads add up (one sample after another) or the largest counts (a pipeline), and
+    # [kind] whether devices of that kind may be used any number of times.
+    in_series,
+    unlimited,
     # [class] work, in any unit, and [kind] the most work that a second on this kind does.
     effort,
     exchange,
 ):
-    """Smallest largest load below ``bound`` of every ideal, by devices used of each kind.
+    """Smallest largest (or summed) load below ``bound`` of every ideal, by devices of each kind.
 
     Returns ``(best, previous, used_kind, used_replicas, visited)``: ``best[ideal, state]`` with
     ``state`` a mixed-radix number over the kinds (at most so many devices of each), and how it was
@@ -94,6 +98,7 @@ def best_loads(
     compute = np.zeros((kinds, classes + 1))
     bytes_at = np.zeros(classes + 1)
     sync_at = np.zeros(classes + 1)
+    effort_at = np.zeros(classes + 1)
     useful = np.zeros(states, np.bool_)
     slack = 1e-9 * total
     visited = 0
@@ -102,7 +107,7 @@ def best_loads(
         anything = False
         for state in range(states):
             rest = capacity[states - 1 - state]
-            useful[state] = (
+            useful[state] = in_series or (
                 work[ideal] <= capacity[state] + slack and total - work[ideal] <= rest + slack
             )
             anything = anything or useful[state]
@@ -155,7 +160,11 @@ def best_loads(
                     fixed = pin
                 floor = max(time, fixed) if overlap else time + fixed
                 limit = bound
-                if kind == last:
+                if in_series:
+                    # What is not in S takes at least its work, wherever it runs.
+                    floor -= effort_at[depth] + effort[group]
+                    limit = bound - total
+                elif kind == last:
                     limit = bound * replicas
                 if floor < limit and size <= memory[kind]:
                     alive = True
@@ -189,6 +198,7 @@ def best_loads(
             pinned_before[depth] = pinned
             pinned = pin
             sync_at[depth] = sync_at[depth - 1] + sync[group]
+            effort_at[depth] = effort_at[depth - 1] + effort[group]
             for kind in range(kinds):
                 if size > memory[kind]:
                     continue
@@ -205,14 +215,15 @@ def best_loads(
                         load = one / copy + sync_at[depth] * 2.0 * (copy - 1) / copy
                     if load >= bound:
                         continue
-                    step = stride[kind] * copy
+                    step = 0 if unlimited[kind] else stride[kind] * copy
                     for state in range(step, states):
                         if not useful[state]:
                             continue
-                        if state // stride[kind] % (counts[kind] + 1) < copy:
+                        if step > 0 and state // stride[kind] % (counts[kind] + 1) < copy:
                             continue
-                        value = max(load, best[rest_ideal, state - step])
-                        if value < best[ideal, state]:
+                        before = best[rest_ideal, state - step]
+                        value = load + before if in_series else max(load, before)
+                        if value < best[ideal, state] and value < bound:
                             best[ideal, state] = value
                             previous[ideal, state] = rest_ideal
                             used_kind[ideal, state] = kind

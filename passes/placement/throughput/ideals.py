@@ -196,6 +196,8 @@ def _run(
         bound,
         options.overlap,
         options.replicas,
+        False,
+        np.zeros(len(classes), bool),
         effort,
         rates.max(axis=1) if size else np.zeros(len(classes)),
     )
