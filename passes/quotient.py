@@ -9,7 +9,7 @@ training step's many parameters a few entries.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from baechi_jax.passes.reachability import Reachability
@@ -140,30 +140,59 @@ class Quotient:
         return [list(groups[index]) for index in self.merged(groups).order()]
 
     def simulate(self) -> Simulation:
-        """One step, longest way to the end first."""
-        from baechi_jax.passes.placement.problem import ProblemBuilder
+        """One step, longest way to the end first; nodes are those of this graph."""
+        import numpy as np
 
-        builder = ProblemBuilder(self.machine)
-        devices: list[int] = []
+        from baechi_jax.passes.placement.problem import PlacementProblem
+
+        # Arguments, then nodes in a topological order: the problem need not look for one.
         order = self.order()
-        for node in range(self.size):
-            seconds = [float("inf")] * self.machine.size
-            seconds[self.device[node]] = self.seconds[node]
-            builder.add_node("", seconds, temporary_bytes=self.temporary_bytes[node])
-            devices.append(self.device[node])
+        arguments = [-1 - tensor.producer for tensor in self.tensors if tensor.producer < 0]
+        first = len(arguments)
+        count = first + self.size
+        place = [0] * self.size
+        for position, node in enumerate(order):
+            place[node] = first + position
+        devices = arguments + [self.device[node] for node in order]
+        seconds = np.zeros((count, self.machine.size))
+        seconds[range(count), devices] = [0.0] * first + [self.seconds[node] for node in order]
+        producers: list[int] = []
+        argument = 0
         for tensor in self.tensors:
-            if tensor.producer >= 0:
-                builder.add_tensor(
-                    tensor.producer, tensor.nbytes, tensor.readers, persistent=tensor.persistent
-                )
+            if tensor.producer < 0:
+                producers.append(argument)
+                argument += 1
             else:
-                builder.add_argument(
-                    "", tensor.nbytes, tensor.readers, donated=not tensor.persistent
-                )
-                devices.append(-1 - tensor.producer)
+                producers.append(place[tensor.producer])
+        readers = [[place[reader] for reader in tensor.readers] for tensor in self.tensors]
+        number = np.arange(count)
+        problem = PlacementProblem(
+            machine=self.machine,
+            seconds=seconds,
+            temporary_bytes=np.array(
+                [0] * first + [self.temporary_bytes[node] for node in order], dtype=np.int64
+            ),
+            is_argument=number < first,
+            tensor_bytes=np.array([t.nbytes for t in self.tensors], dtype=np.int64),
+            producer=np.array(producers, dtype=np.int64),
+            reader_starts=np.cumsum([0, *map(len, readers)], dtype=np.int64),
+            readers=np.array([node for each in readers for node in each], dtype=np.int64),
+            persistent=np.array([t.persistent for t in self.tensors], dtype=np.bool_),
+            alias=np.full(len(self.tensors), -1),
+            group=number,
+            pinned=np.full(count, -1),
+            group_names=("",) * count,
+            node_names=("",) * count,
+            node_sources=("",) * count,
+        )
         rank = self.ranks(order)
-        priority = [-each for each in rank] + [0.0] * (len(devices) - self.size)
-        return simulate(builder.build(), devices, priority=priority)
+        priority = [0.0] * first + [-rank[node] for node in order]
+        simulation = simulate(problem, devices, priority=priority)
+        return replace(
+            simulation,
+            start_seconds=[simulation.start_seconds[node] for node in place],
+            end_seconds=[simulation.end_seconds[node] for node in place],
+        )
 
     def ranks(self, order: Iterable[int]) -> list[float]:
         """Seconds from the start of each node to the end of the step along its longest way."""

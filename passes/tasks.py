@@ -69,6 +69,7 @@ def build_tasks(
     for number, cluster in enumerate(clusters):
         for op in cluster:
             home[op] = number
+    terminator = block.terminator
     tasks: list[Operation] = []
     for number, (cluster, entry) in enumerate(zip(clusters, attributes)):
         if len(cluster) == 1 and cluster[0].name == TASK:
@@ -76,8 +77,12 @@ def build_tasks(
             tasks.append(cluster[0])
             continue
         tasks.append(_build_task(block, cluster, number, home, entry))
-    terminator = block.terminator
-    block.set_ops([*tasks, terminator])
+    # Not set_ops, which would detach the operations that are in tasks now.
+    for op in block.ops:
+        if op.parent is block:
+            op.parent = None
+    block.ops = []
+    block.extend([*tasks, terminator])
     for task in tasks:
         for value in task.operands:
             producer = value.defining_op
