@@ -1,22 +1,39 @@
-"""``auto``: a portfolio. Every placer proposes, the simulator judges, the best that fits wins."""
+"""Choosing a placement: placers propose, the simulator judges, what does not fit is repaired.
+
+``auto`` is a portfolio of all placers and of each single device; the shortest step that fits wins.
+It is never worse than any one of them by itself, since each is judged and repaired alike.
+"""
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 
 from baechi_jax.passes.placement.baselines import expert, single
 from baechi_jax.passes.placement.errors import InfeasiblePlacementError, PlacerError
+from baechi_jax.passes.placement.infeasible import infeasible
 from baechi_jax.passes.placement.ledger import Profiles
 from baechi_jax.passes.placement.m_etf import m_etf
+from baechi_jax.passes.placement.m_sct import m_sct
 from baechi_jax.passes.placement.m_topo import m_topo
-from baechi_jax.passes.placement.placement import Placement
+from baechi_jax.passes.placement.memory_milp import pack_by_milp
+from baechi_jax.passes.placement.placement import Placement, expand
 from baechi_jax.passes.placement.problem import PlacementProblem
+from baechi_jax.passes.placement.repair import pack, repair
 from baechi_jax.passes.simulate.simulator import Simulation, simulate
 
 logger = logging.getLogger(__name__)
+
+#: Names that ``choose`` takes; ``single:2`` is device 2 alone.
+PLACERS = ("auto", "single", "expert", "m-topo", "m-etf", "m-sct", "milp")
+
+#: Shares of the limits within which the packing program leaves room for copies, tried in turn.
+_PACKING_SHARES = (0.98, 0.92, 0.85)
+#: Most seconds for each run of the packing program.
+_PACKING_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,53 +43,163 @@ class Candidate:
     placement: Placement
     simulation: Simulation
     fits: bool
-    #: Seconds that the placer took.
-    seconds: float
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The chosen candidate and all that were looked at."""
+    """The chosen candidate, and all that were looked at in the order in which they came."""
 
     best: Candidate
     candidates: tuple[Candidate, ...]
 
 
-def choose(problem: PlacementProblem, placer: str, *, time_limit: float, seed: int) -> Choice:
-    """Place by ``placer``; ``auto`` tries them all.
+def choose(
+    problem: PlacementProblem, placer: str = "auto", *, time_limit: float = 10.0, seed: int = 0
+) -> Choice:
+    """Place by ``placer``, one of ``PLACERS``.
 
-    Raises PlacerError for an unknown placer, InfeasiblePlacementError when nothing fits.
+    ``time_limit``: seconds for each solver run. Raises PlacerError for an unknown placer or one
+    that cannot be used on this problem, InfeasiblePlacementError when nothing fits.
     """
-    profiles = Profiles(problem)
-    proposals: dict[str, Callable[[], Placement]] = {
-        "m-topo": lambda: m_topo(problem, profiles),
-        "m-etf": lambda: m_etf(problem, profiles),
-        "expert": lambda: expert(problem),
-    }
-    runs: list[Callable[[], Placement]]
-    if placer == "auto":
-        runs = [lambda device=device: single(problem, device) for device in range(problem.devices)]
-        runs += [proposals[name] for name in ("m-topo", "m-etf")]
-        if (problem.pinned >= 0).any():
-            runs.append(proposals["expert"])
-    elif placer == "single":
-        runs = [lambda device=device: single(problem, device) for device in range(problem.devices)]
-    elif placer in proposals:
-        runs = [proposals[placer]]
-    else:
-        raise PlacerError(
-            f"unknown placer '{placer}'; there are: auto, single, {', '.join(sorted(proposals))}"
-        )
-    candidates: list[Candidate] = []
-    for run in runs:
+    chooser = _Chooser(problem, time_limit, seed)
+    for propose in chooser.proposals(placer):
+        try:
+            chooser.consider(propose)
+        except PlacerError as error:
+            if placer != "auto":
+                raise
+            logger.warning("left out of the portfolio: %s", error)
+    return chooser.decide()
+
+
+class _Chooser:
+    def __init__(self, problem: PlacementProblem, time_limit: float, seed: int) -> None:
+        self.problem = problem
+        self.time_limit = time_limit
+        self.seed = seed
+        self.profiles = Profiles(problem)
+        self.limits = problem.lists.limit_bytes
+        self.candidates: list[Candidate] = []
+        #: Outcomes of assignments simulated before.
+        self.known: dict[tuple[int, ...], Simulation] = {}
+
+    # Proposing ----------------------------------------------------------------------------------
+
+    def proposals(self, placer: str) -> list[Callable[[], Placement]]:
+        """The placers to run."""
+        problem, profiles = self.problem, self.profiles
+        singles = [partial(single, problem, device) for device in range(problem.devices)]
+        named: dict[str, Callable[[], Placement]] = {
+            "m-topo": partial(m_topo, problem, profiles),
+            "m-etf": partial(m_etf, problem, profiles),
+            "m-sct": partial(m_sct, problem, profiles, seed=self.seed, time_limit=self.time_limit),
+            "expert": partial(expert, problem),
+        }
+        if placer == "auto":
+            runs: list[Callable[[], Placement]] = [*singles]
+            if problem.devices > 1:
+                runs += [named["m-topo"], named["m-etf"], named["m-sct"]]
+                if bool((problem.pinned >= 0).any()):
+                    runs.append(named["expert"])
+            return runs
+        if placer == "single":
+            return [*singles]
+        if placer.startswith("single:"):
+            device = placer.removeprefix("single:")
+            if device.isdecimal() and int(device) < problem.devices:
+                return [singles[int(device)]]
+            raise PlacerError(
+                f"placer '{placer}': there is no device '{device}'; the machine has "
+                f"{problem.devices}, from 0"
+            )
+        if placer not in named:
+            raise PlacerError(f"unknown placer '{placer}'; there are: {', '.join(PLACERS)}")
+        return [named[placer]]
+
+    # Judging ------------------------------------------------------------------------------------
+
+    def consider(self, propose: Callable[[], Placement]) -> None:
+        """Run a placer, simulate what it proposes, repair it where it does not fit."""
         before = time.perf_counter()
-        placement = run()
-        seconds = time.perf_counter() - before
-        simulation = simulate(problem, placement.assignment)
-        fits = simulation.fits(problem.lists.limit_bytes)
-        candidates.append(Candidate(placement, simulation, fits, seconds))
-    fitting = [each for each in candidates if each.fits]
-    if not fitting:
-        raise InfeasiblePlacementError("nothing fits")
-    best = min(fitting, key=lambda each: each.simulation.makespan_seconds)
-    return Choice(best, tuple(candidates))
+        placement = propose()
+        logger.debug("%s took %.3f s", placement.placer, time.perf_counter() - before)
+        candidate = self._judge(placement)
+        if not candidate.fits and not placement.placer.startswith("single"):
+            candidate = self._repaired(candidate)
+        self.candidates.append(candidate)
+
+    def _judge(self, placement: Placement) -> Candidate:
+        simulation = self.known.get(placement.assignment)
+        if simulation is None:
+            simulation = simulate(self.problem, placement.assignment)
+            self.known[placement.assignment] = simulation
+        return Candidate(placement, simulation, simulation.fits(self.limits))
+
+    def _repaired(self, candidate: Candidate) -> Candidate:
+        group_device = self._device_of_group(candidate.placement.assignment)
+        outcome = repair(self.problem, self.profiles, group_device, candidate.simulation)
+        if not outcome.moves:
+            return candidate
+        placement = replace(
+            candidate.placement,
+            assignment=expand(self.problem, outcome.device_of_group),
+            status="repaired",
+            notes=(
+                *candidate.placement.notes,
+                f"{outcome.moves} groups were moved to keep the memory limits",
+            ),
+        )
+        return Candidate(placement, outcome.simulation, outcome.excess_bytes == 0)
+
+    def _device_of_group(self, assignment: Sequence[int]) -> list[int]:
+        return [assignment[members[0]] for members in self.problem.members]
+
+    # Deciding -----------------------------------------------------------------------------------
+
+    def decide(self) -> Choice:
+        """The best that fits, after packing for memory alone where nothing does."""
+        if not any(candidate.fits for candidate in self.candidates):
+            self._pack()
+        fitting = [candidate for candidate in self.candidates if candidate.fits]
+        if not fitting:
+            raise self._infeasible()
+        # The first of equals: single devices come first.
+        best = min(fitting, key=lambda each: each.simulation.makespan_seconds)
+        return Choice(best, tuple(self.candidates))
+
+    def _pack(self) -> None:
+        if self.problem.devices == 1 or not self.problem.groups:
+            return
+        packed = pack(self.problem, self.profiles, self.limits)
+        self._add_packing("packing", packed)
+        for share in _PACKING_SHARES:
+            if self.candidates[-1].fits:
+                return
+            found = pack_by_milp(
+                self.problem,
+                self.profiles,
+                packed,
+                [int(limit * share) for limit in self.limits],
+                time_limit=min(self.time_limit, _PACKING_SECONDS),
+                seed=self.seed,
+            )
+            if found is not None:
+                self._add_packing("packing program", found)
+
+    def _add_packing(self, name: str, device_of_group: list[int]) -> None:
+        candidate = self._judge(
+            Placement(
+                name,
+                expand(self.problem, device_of_group),
+                status="packed",
+                notes=("no placer's proposal kept the memory limits; placed by memory alone",),
+            )
+        )
+        self.candidates.append(candidate if candidate.fits else self._repaired(candidate))
+
+    def _infeasible(self) -> InfeasiblePlacementError:
+        tried = [
+            (each.placement.placer, each.placement.assignment, each.simulation)
+            for each in self.candidates
+        ]
+        return infeasible(self.problem, self.profiles, tried)

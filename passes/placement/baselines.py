@@ -13,9 +13,8 @@ def single(problem: PlacementProblem, device: int) -> Placement:
     """Everything on ``device``, but for groups that are pinned elsewhere or cannot run there."""
     chosen = [device if device in allowed else allowed[0] for allowed in problem.allowed]
     elsewhere = sum(each != device for each in chosen)
-    name = f"single({problem.machine.names[device]})"
     notes = (f"{elsewhere} groups must be on other devices",) if elsewhere else ()
-    return Placement(name, expand(problem, chosen), notes=notes)
+    return Placement(f"single:{device}", expand(problem, chosen), status="one device", notes=notes)
 
 
 def expert(problem: PlacementProblem) -> Placement:

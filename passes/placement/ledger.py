@@ -100,10 +100,10 @@ class Profiles:
 class Ledger:
     """Bytes in use on each device over program order, for the groups placed so far."""
 
-    def __init__(self, profiles: Profiles) -> None:
+    def __init__(self, profiles: Profiles, limit_bytes: list[int] | None = None) -> None:
         self.profiles = profiles
         problem = profiles.problem
-        self.limit = problem.lists.limit_bytes
+        self.limit = problem.lists.limit_bytes if limit_bytes is None else limit_bytes
         self.used = np.zeros((problem.devices, profiles.slots), dtype=np.int64)
         self.peak = [0] * problem.devices
         self.device = [-1] * problem.groups

@@ -21,16 +21,23 @@ def m_topo(problem: PlacementProblem, profiles: Profiles | None = None) -> Place
     total, largest = sum(memory), max(memory, default=0)
     limits = problem.lists.limit_bytes
     caps = [total * limit / sum(limits) + largest for limit in limits]
-    device_of_group, overflows = fill(problem, profiles, caps)
+    device_of_group, overflows = fill(problem, profiles, caps, limits)
     return Placement("m-topo", expand(problem, device_of_group), overflows=overflows)
 
 
-def fill(problem: PlacementProblem, profiles: Profiles, caps: list[float]) -> tuple[list[int], int]:
-    """Fill device 0, 1, ... in topological order, each up to its cap of group memory.
+def fill(
+    problem: PlacementProblem,
+    profiles: Profiles,
+    caps: list[float] | None,
+    limits: list[int],
+) -> tuple[list[int], int]:
+    """Fill device 0, 1, ... in topological order, each up to its cap of group memory and its limit.
 
-    Returns the device of each group, and how many were placed above a limit.
+    ``caps`` bounds the sum of what groups have in use each by itself (None: no such bound),
+    ``limits`` the bytes in use at once. Returns the device of each group, and how many were placed
+    above a limit.
     """
-    ledger = Ledger(profiles)
+    ledger = Ledger(profiles, limits)
     units = Units(problem, profiles, ledger)
     memory = profiles.group_peak
     filled = [0.0] * problem.devices
@@ -44,22 +51,20 @@ def fill(problem: PlacementProblem, profiles: Profiles, caps: list[float]) -> tu
         together = units.of(group)
         weight = sum(memory[each] for each in together)
         chosen = -1
-        if len(allowed) == 1:
-            chosen = allowed[0]
-            overflows += ledger.excess(together, chosen) > 0
-        else:
-            for device in allowed:
-                if device < current or filled[device] + weight > caps[device]:
-                    continue
-                if ledger.excess(together, device) <= 0:
-                    chosen = device
-                    break
-            if chosen >= 0:
-                current = chosen
-            else:
-                excess = {device: ledger.excess(together, device) for device in allowed}
-                chosen = min(allowed, key=lambda each: (excess[each], each))
-                overflows += excess[chosen] > 0
+        for device in allowed:
+            if len(allowed) > 1 and (
+                device < current or (caps is not None and filled[device] + weight > caps[device])
+            ):
+                continue
+            if ledger.excess(together, device) <= 0:
+                chosen = device
+                break
+        if chosen < 0:
+            excess = {device: ledger.excess(together, device) for device in allowed}
+            chosen = min(allowed, key=lambda each: (excess[each], each))
+            overflows += excess[chosen] > 0
+        elif len(allowed) > 1:
+            current = chosen
         for each in together:
             filled[chosen] += memory[each]
             ledger.place(each, chosen)

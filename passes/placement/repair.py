@@ -1,0 +1,181 @@
+"""Making a placement fit: move groups off devices whose simulated peak is above their limit.
+
+Each round looks at the device that is furthest above its limit at the moment of its peak, ranks the
+groups that have bytes there then by how much of the excess each takes away against what its new
+place costs, simulates the most promising moves, and keeps the one that leaves the least excess,
+then the shortest step. Where that stops short, ``pack`` fills the devices anew with memory alone in
+mind, and ``memory_milp.py`` solves the packing as a mixed-integer program.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from baechi_jax.passes.placement.baselines import group_edges
+from baechi_jax.passes.placement.ledger import Ledger, Profiles
+from baechi_jax.passes.placement.m_topo import fill
+from baechi_jax.passes.placement.placement import expand
+from baechi_jax.passes.simulate.simulator import Simulation, simulate
+
+if TYPE_CHECKING:
+    from baechi_jax.passes.placement.problem import PlacementProblem
+
+#: Moves that are simulated in each round.
+_TRIED = 6
+#: Most rounds.
+_ROUNDS = 60
+#: Most nodes simulated in one repair, over all simulations.
+_NODE_BUDGET = 120_000
+#: Steps of the search for the least fraction of the limits that packing needs.
+_PACK_STEPS = 12
+
+
+@dataclass(frozen=True, slots=True)
+class Repaired:
+    """A placement of groups and its simulation; it fits if ``excess_bytes`` is zero."""
+
+    device_of_group: list[int]
+    simulation: Simulation
+    excess_bytes: int
+    moves: int
+
+
+def repair(
+    problem: PlacementProblem,
+    profiles: Profiles,
+    device_of_group: list[int],
+    simulation: Simulation | None = None,
+) -> Repaired:
+    """Move groups until every peak is within its limit, or nothing helps any more."""
+    limits = problem.lists.limit_bytes
+    device = list(device_of_group)
+    if simulation is None:
+        simulation = simulate(problem, expand(problem, device))
+    excess = simulation.excess_bytes(limits)
+    edges: list[dict[int, int]] | None = None
+    budget = max(_TRIED * 4, _NODE_BUDGET // max(1, problem.nodes))
+    moves = 0
+    # A placement seen before would send the search in circles.
+    seen = {tuple(device)}
+    while excess and moves < _ROUNDS and budget > 0:
+        if edges is None:
+            edges = group_edges(problem)
+        best: tuple[int, float, int, int] | None = None
+        found: Simulation | None = None
+        for group, target in _promising(problem, profiles, device, simulation, edges):
+            trial = list(device)
+            trial[group] = target
+            if tuple(trial) in seen:
+                continue
+            outcome = simulate(problem, expand(problem, trial))
+            budget -= 1
+            left = outcome.excess_bytes(limits)
+            key = (left, outcome.makespan_seconds, group, target)
+            if best is None or key < best:
+                best, found = key, outcome
+        if best is None or found is None or best[0] >= excess:
+            break
+        excess, _, group, target = best
+        device[group] = target
+        seen.add(tuple(device))
+        simulation = found
+        moves += 1
+    return Repaired(device, simulation, excess, moves)
+
+
+def _promising(
+    problem: PlacementProblem,
+    profiles: Profiles,
+    device: list[int],
+    simulation: Simulation,
+    edges: list[dict[int, int]],
+) -> list[tuple[int, int]]:
+    """Moves ``(group, device)`` worth a simulation, the best few first."""
+    limits = problem.lists.limit_bytes
+    over = [peak - limit for peak, limit in zip(simulation.peak_bytes, limits)]
+    source = max(range(problem.devices), key=lambda each: (over[each], -each))
+    assignment = expand(problem, device)
+    live = live_bytes(problem, assignment, simulation, source)
+    ledger = Ledger(profiles)
+    for group, at in enumerate(device):
+        ledger.place(group, at)
+    scored: list[tuple[float, int, int]] = []
+    for group, nbytes in live.items():
+        if nbytes <= 0 or len(problem.allowed[group]) < 2 or device[group] != source:
+            continue
+        # What moving takes off the excess, as far as it is needed.
+        gain = min(nbytes, over[source])
+        near = edges[group]
+        here = sum(nbytes for other, nbytes in near.items() if device[other] == source)
+        ledger.device[group] = -1
+        for target in problem.allowed[group]:
+            if target == source:
+                continue
+            there = sum(nbytes for other, nbytes in near.items() if device[other] == target)
+            new = max(0, ledger.excess([group], target), over[target])
+            harm = new - max(0, over[target])
+            # Bytes of excess left first, then bytes newly cut.
+            scored.append((float(harm - gain) + 1e-3 * (here - there), group, target))
+        ledger.device[group] = source
+    scored.sort()
+    return [(group, target) for _, group, target in scored[:_TRIED]]
+
+
+def live_bytes(
+    problem: PlacementProblem, assignment: tuple[int, ...], simulation: Simulation, device: int
+) -> dict[int, int]:
+    """Bytes of each group on ``device`` when its peak is first reached.
+
+    A copy counts for the group on the device that reads it last.
+    """
+    lists = problem.lists
+    start, end = simulation.start_seconds, simulation.end_seconds
+    at = simulation.peak_seconds[device]
+    live: dict[int, int] = {}
+    sent: dict[int, float] = {}
+    for move in simulation.transfers:
+        if move.source == device:
+            sent[move.tensor] = max(sent.get(move.tensor, 0.0), move.end_seconds)
+        elif move.target == device and move.start_seconds <= at:
+            readers = [each for each in lists.readers[move.tensor] if assignment[each] == device]
+            last = max(readers, key=lambda each: (end[each], each))
+            if at < end[last]:
+                group = lists.group[last]
+                live[group] = live.get(group, 0) + lists.tensor_bytes[move.tensor]
+    for node, where in enumerate(assignment):
+        if where != device or start[node] > at:
+            continue
+        nbytes = lists.temporary_bytes[node] if at < end[node] else 0
+        for tensor in lists.gives[node]:
+            if not lists.persistent[tensor]:
+                until = max(end[node], sent.get(tensor, 0.0))
+                for reader in lists.readers[tensor]:
+                    if assignment[reader] == device and end[reader] > until:
+                        until = end[reader]
+                if at >= until and not (lists.is_argument[node] and not lists.readers[tensor]):
+                    continue
+            nbytes += lists.tensor_bytes[tensor]
+        group = lists.group[node]
+        live[group] = live.get(group, 0) + nbytes
+    return dict(sorted(live.items()))
+
+
+def pack(problem: PlacementProblem, profiles: Profiles, limits: list[int]) -> list[int]:
+    """Contiguous filling in topological order up to the least equal fraction of every limit.
+
+    The fraction is found by bisection. Where not even the whole limits hold everything, that
+    filling is returned as it is, above some limit.
+    """
+    best, overflows = fill(problem, profiles, None, limits)
+    if overflows:
+        return best
+    low, high = 0.0, 1.0
+    for _ in range(_PACK_STEPS):
+        middle = (low + high) / 2
+        found, overflows = fill(problem, profiles, None, [int(limit * middle) for limit in limits])
+        if overflows:
+            low = middle
+        else:
+            best, high = found, middle
+    return best
