@@ -139,3 +139,77 @@ def is_contiguous(
             return False
         left[node] = reached
     return True
+
+
+def latency_seconds(workload: Workload, piece_of: NDArray[np.int64]) -> float:
+    """Time of one sample, run alone; infinite where pieces wait for one another in a cycle.
+
+    Args:
+      workload: the problem; its classes with ``transfers`` are accelerators.
+      piece_of: ``[node]``: which subgraph the node is in; negative for the host. Subgraph p of an
+        accelerator with q subgraphs is ``device * q + p``; here every piece is its own resource, so
+        pieces of one device must depend on one another or be scheduled apart by
+        ``latency_on_devices``.
+
+    A subgraph starts when all its outside inputs are in host memory, takes its transfers and its
+    compute, and all its outputs appear at its end. Host nodes start when their inputs are there.
+    Source: Tarnawski et al., NeurIPS 2020, section 4.
+    """
+    return latency_on_devices(workload, piece_of, np.arange(int(piece_of.max(initial=-1)) + 1))
+
+
+def latency_on_devices(
+    workload: Workload, piece_of: NDArray[np.int64], device_of_piece: NDArray[np.int64]
+) -> float:
+    """``latency_seconds`` where pieces of one device run one after another, first ready first."""
+    import heapq
+
+    source, target = workload.edges[:, 0], workload.edges[:, 1]
+    # Each host node is a unit of its own, behind the pieces.
+    pieces = len(device_of_piece)
+    unit = np.where(piece_of >= 0, piece_of, pieces + np.arange(workload.size))
+    classes = workload.class_of_devices()
+    cost = np.zeros(pieces + workload.size)
+    host = next(kind for kind in workload.classes if not kind.transfers)
+    on_host = piece_of < 0
+    cost[pieces:][on_host] = host.seconds[on_host]
+    crossing = unit[source] != unit[target]
+    for piece in range(pieces):
+        mine = piece_of == piece
+        if not mine.any():
+            continue
+        kind = workload.classes[classes[device_of_piece[piece]]]
+        incoming = np.unique(source[crossing & (unit[target] == piece)])
+        outgoing = np.unique(source[crossing & (unit[source] == piece)])
+        cost[piece] = (
+            kind.seconds[mine].sum()
+            + workload.transfer_seconds[incoming].sum()
+            + workload.transfer_seconds[outgoing].sum()
+        )
+    links = np.unique(np.stack([unit[source], unit[target]], axis=1)[crossing], axis=0)
+    waiting = np.bincount(links[:, 1], minlength=len(cost)) if len(links) else np.zeros(len(cost))
+    after: dict[int, list[int]] = {}
+    for left, right in links.tolist():
+        after.setdefault(left, []).append(right)
+    used = np.unique(unit)
+    ready = {int(each): 0.0 for each in used}
+    free = np.zeros(workload.devices)
+    heap = [(0.0, int(each)) for each in used if waiting[each] == 0]
+    heapq.heapify(heap)
+    finished = 0
+    last = 0.0
+    while heap:
+        start, each = heapq.heappop(heap)
+        if each < pieces:
+            start = max(start, float(free[device_of_piece[each]]))
+        end = start + float(cost[each])
+        if each < pieces:
+            free[device_of_piece[each]] = end
+        finished += 1
+        last = max(last, end)
+        for following in after.get(each, ()):
+            ready[following] = max(ready[following], end)
+            waiting[following] -= 1
+            if waiting[following] == 0:
+                heapq.heappush(heap, (ready[following], following))
+    return last if finished == len(used) else float("inf")
