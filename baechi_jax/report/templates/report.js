@@ -23,7 +23,7 @@
   // Colours ----------------------------------------------------------------------------------
   const PHASES = { forward: "#5b8def", backward: "#e9a23b", update: "#43a883", compute: "#5b8def" };
   const deviceColour = (d) => `var(--device-${d % 8})`;
-  const layerColour = (l) => `hsl(${Math.round((l * 137.508 + 210) % 360)} 52% ${l % 2 ? 68 : 58}%)`;
+  const layerColour = (l) => `hsl(${Math.round((l * 137.508 + 210) % 360)} 52% ${l % 2 ? 60 : 52}%)`;
   const TRANSFER = "#9aa6b6";
 
   // Tooltip ----------------------------------------------------------------------------------
