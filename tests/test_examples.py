@@ -1,11 +1,15 @@
 """The examples run, and what README and quickstart show is true."""
 
+import json
 import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
+
+from baechi_jax.cli import main
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -40,6 +44,32 @@ def test_the_quickstart_is_true(tmp_path: Path) -> None:
     output = _run(_blocks("docs/quickstart.md"), tmp_path)
     assert "Placement of train_step" in output
     assert (tmp_path / "plan.html").exists()
+
+
+@pytest.mark.parametrize("machine", ["two-kinds", "four-small"])
+def test_the_example_machines(machine: str, tmp_path: Path) -> None:
+    result = CliRunner().invoke(
+        main,
+        [
+            "plan",
+            f"{ROOT / 'examples' / 'charlm.py'}:train_step",
+            "--topology",
+            str(ROOT / "examples" / "machines" / f"{machine}.json"),
+            "--placer",
+            "m-etf",
+            "--donate-argnums",
+            "0",
+            "--json",
+        ],
+    )
+    assert result.exit_code == 0, result.output
+    figures = json.loads(result.stdout)
+    used = [device for device in figures["devices"] if device["tasks"]]
+    if machine == "two-kinds":
+        # The step is small: one fast device does it.
+        assert {device["kind"] for device in used} == {"a100"}
+    else:
+        assert len(used) > 1
 
 
 @pytest.mark.slow
