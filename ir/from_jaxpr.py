@@ -15,7 +15,9 @@ and what lies inside an op that we cannot extend (``reduce``, ``custom_linear_so
 ``baechi.constant``, whose value is in the side table.
 
 Effects. A chain of tokens for each kind, in program order, starting at ``baechi.token``, which has
-the unit attribute ``ordered`` where JAX keeps the order between runs too.
+the unit attribute ``ordered`` where JAX keeps the order between runs too. An effect inside an op
+that JAX does not count as the op's own (a kernel writing its references) has a chain in its region
+alone.
 
 Assumes that shapes are known. An unknown primitive is an ordinary op.
 """
@@ -141,7 +143,6 @@ class _Converter:
         self._locations: dict[tuple[int, int], Location] = {}
         self._stacks: dict[int, str] = {}
         self._hoistable: dict[int, list[_Constant]] = {}
-        self._kinds: dict[int, dict[str, bool]] = {}
 
     def convert(
         self,
@@ -248,9 +249,7 @@ class _Converter:
             attributes["baechi.eqn"] = index
             operands = [read(atom) for atom in eqn.invars]
             result_types = [self._type(var.aval) for var in eqn.outvars]
-            kinds: Mapping[str, bool] = {}
-            if eqn.effects or record.jaxprs:
-                kinds = self._effect_kinds(eqn.effects, record.jaxprs)
+            kinds = _effect_kinds(eqn.effects) if eqn.effects else {}
             location = self._location(eqn.source_info)
             regions: list[Region] = []
             if record.jaxprs:
@@ -362,27 +361,6 @@ class _Converter:
         self.equations.append(record)
         return index
 
-    def _effect_kinds(
-        self, effects: Iterable[Any], jaxprs: Iterable[tuple[str, Any]]
-    ) -> Mapping[str, bool]:
-        """The kinds of effect of an op, by name, and whether JAX orders them between runs."""
-        kinds: dict[str, bool] = {}
-        for effect in effects:
-            kind = compat.effect_kind(effect)
-            if kind is not None:
-                kinds[kind] = compat.is_ordered(effect)
-        for _, jaxpr in jaxprs:
-            inner = self._kinds.get(id(jaxpr))
-            if inner is None:
-                inner = {}
-                for eqn in jaxpr.eqns:
-                    nested = self._record_of(eqn).jaxprs
-                    if eqn.effects or nested:
-                        inner.update(self._effect_kinds(eqn.effects, nested))
-                self._kinds[id(jaxpr)] = inner
-            kinds.update(inner)
-        return dict(sorted(kinds.items())) if len(kinds) > 1 else kinds
-
     def _token(
         self, kind: str, kinds: Mapping[str, bool], tokens: dict[str, Value], block: Block
     ) -> Value:
@@ -415,6 +393,16 @@ class _Converter:
             location = Location(file, line, column, name) if file or name else UNKNOWN
             self._locations[key] = location
         return location
+
+
+def _effect_kinds(effects: Iterable[Any]) -> Mapping[str, bool]:
+    """The kinds of effect of an equation, in a fixed order, and whether JAX orders them."""
+    kinds: dict[str, bool] = {}
+    for effect in effects:
+        kind = compat.effect_kind(effect)
+        if kind is not None:
+            kinds[kind] = compat.is_ordered(effect)
+    return dict(sorted(kinds.items()))
 
 
 # Hoisting ---------------------------------------------------------------------------------------

@@ -162,9 +162,11 @@ def _complex(value: complex) -> Attribute:
 
 def _scalar_class(value: type) -> Attribute:
     try:
-        return dtype_attribute(np.dtype(value))
+        dtype = np.dtype(value)
     except TypeError:
         return _opaque(value)
+    # To numpy any class is a dtype: that of objects.
+    return _opaque(value) if dtype.kind == "O" else dtype_attribute(dtype)
 
 
 def _opaque(value: Any) -> Attribute:

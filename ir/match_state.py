@@ -8,37 +8,43 @@ the same place of subtrees that look the same: equal relative paths, equal types
 The rules, larger subtrees first, each argument and each result used once:
 
 1. A result that is an argument returned unchanged belongs to it.
-2. Subtrees that look the same, equally many among arguments and results: in order
+2. Subtrees that look the same, equally many among the arguments and the results: in order
    (``(params, m, v)`` in, ``(params, m, v)`` out).
-3. Otherwise as many of them donated as there are results: the donated ones in order.
-4. Otherwise those at the same position, or whose paths end alike (``state.params`` and
+3. Otherwise, as many of them donated as there are results: the donated ones in order.
+4. Otherwise, those at the same position, or whose paths end alike (``state.params`` and
    ``[1].params``), where that is the only match.
 
-What is still ambiguous is left out. A lone array must have better evidence than its type, or
-``f(x, y) -> x + y`` would have state: the same position, a name in common, or donation.
+What is still ambiguous is left out. A lone array without a name must have better evidence than its
+type, or ``predict(params, x) -> y`` would have state: donation, two or more of its kind in order,
+or the same position in a result that begins as the arguments do. A wrong guess costs a transfer,
+never a wrong value.
 
 Types are compared without JAX's weak type: a step may return ``count + 1`` strong.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 #: Steps from the root: field names and dictionary keys as they are, positions as integers.
-Path = tuple[Hashable, ...]
+Path: TypeAlias = tuple[Hashable, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
     """One argument or result: its path, and whatever identifies its type.
 
-    The first step of an argument's path is its position among the arguments (or its keyword), of a
-    result's its position in the tuple of results (0 for a function that returns no tuple).
+    The first step of an argument's path is its position among the arguments (or its keyword). The
+    first step of a result's path is its position in the tuple of results; a function that returns
+    one tree has all of it at position 0, one that returns a lone array has it at ``()``.
     """
 
     path: Path
     type: Hashable
+    #: Whether it holds one number: a count looks like a loss, a learning rate, a seed.
+    is_scalar: bool = False
 
 
 @dataclass(slots=True)
@@ -47,11 +53,15 @@ class _Subtree:
     leaves: list[int]
 
 
+#: What a subtree looks like: relative path and type of each leaf.
+_Signature: TypeAlias = tuple[tuple[Path, Hashable], ...]
+
+
 def match_state(
     arguments: Sequence[Leaf],
     results: Sequence[Leaf],
     donated: Sequence[bool] | None = None,
-    returned: dict[int, int] | None = None,
+    returned: Mapping[int, int] | None = None,
 ) -> dict[int, int]:
     """Argument index -> result index; see the module's rules.
 
@@ -63,25 +73,26 @@ def match_state(
     used: set[int] = set()
     for result, argument in (returned or {}).items():
         used.add(result)
-        if argument not in state:
-            state[argument] = result
-    sources = _subtrees(arguments)
-    targets = _subtrees(results)
-    # Equal signatures have equally many leaves; larger first, then in order of appearance.
-    for signature in sorted(sources.keys() & targets.keys(), key=_by_size(sources)):
+        state.setdefault(argument, result)
+    sources, targets = _subtrees(arguments), _subtrees(results)
+    aligned = _aligned(sources, targets)
+    common = [signature for signature in sources if signature in targets]
+    common.sort(key=len, reverse=True)  # stable: equal sizes in order of appearance
+    for signature in common:
         ins = [t for t in sources[signature] if not any(leaf in state for leaf in t.leaves)]
         outs = [t for t in targets[signature] if not any(leaf in used for leaf in t.leaves)]
-        for source, target in _pair(signature, ins, outs, given_away):
+        if not ins or not outs:
+            continue
+        weak = len(signature) == 1 and not _is_named(signature[0][0])
+        scalar = weak and arguments[ins[0].leaves[0]].is_scalar
+        for source, target in _pair(ins, outs, given_away, weak, scalar, aligned):
             state.update(zip(source.leaves, target.leaves))
             used.update(target.leaves)
     return dict(sorted(state.items()))
 
 
-_Signature = tuple[tuple[Path, Hashable], ...]
-
-
 def _subtrees(leaves: Sequence[Leaf]) -> dict[_Signature, list[_Subtree]]:
-    """Every subtree (inner nodes, then leaves), by what it looks like."""
+    """Every subtree (inner nodes and leaves), by what it looks like, in order of appearance."""
     nodes: dict[Path, list[int]] = {}
     for index, leaf in enumerate(leaves):
         for depth in range(len(leaf.path) + 1):
@@ -94,44 +105,66 @@ def _subtrees(leaves: Sequence[Leaf]) -> dict[_Signature, list[_Subtree]]:
     return found
 
 
-def _by_size(sources: dict[_Signature, list[_Subtree]]):  # type: ignore[no-untyped-def]
-    order = {signature: index for index, signature in enumerate(sources)}
-    return lambda signature: (-len(signature), order[signature])
+def _aligned(
+    sources: Mapping[_Signature, list[_Subtree]], targets: Mapping[_Signature, list[_Subtree]]
+) -> int:
+    """How many leading positions of the results look like those of the arguments."""
+
+    def by_position(subtrees: Mapping[_Signature, list[_Subtree]]) -> dict[Hashable, _Signature]:
+        return {
+            tree.path[0]: signature
+            for signature, trees in subtrees.items()
+            for tree in trees
+            if len(tree.path) == 1
+        }
+
+    before, after = by_position(sources), by_position(targets)
+    count = 0
+    while count in before and before[count] == after.get(count):
+        count += 1
+    return count
 
 
 def _pair(
-    signature: _Signature, ins: list[_Subtree], outs: list[_Subtree], donated: Sequence[bool]
+    ins: list[_Subtree],
+    outs: list[_Subtree],
+    donated: Sequence[bool],
+    weak: bool,
+    scalar: bool,
+    aligned: int,
 ) -> list[tuple[_Subtree, _Subtree]]:
-    if not ins or not outs:
-        return []
-    given_away = [t for t in ins if all(donated[leaf] for leaf in t.leaves)]
+    """Pairs among subtrees that look the same. ``weak``: they are lone arrays without a name."""
+    given_away = [tree for tree in ins if all(donated[leaf] for leaf in tree.leaves)]
+    in_order = not weak or (len(ins) > 1 and not scalar)
+    if len(ins) == len(outs) and in_order:
+        return list(zip(ins, outs))
     if len(given_away) == len(outs):
         return list(zip(given_away, outs))
-    if len(ins) == len(outs) and (len(signature) > 1 or _named(signature)):
-        return list(zip(ins, outs))
     pairs: list[tuple[_Subtree, _Subtree]] = []
     for tail in (None, 2, 1):
-        pairs += _unique(ins, outs, tail)
-        ins = [t for t in ins if not any(t is source for source, _ in pairs)]
-        outs = [t for t in outs if not any(t is target for _, target in pairs)]
+        found = _unique(ins, outs, tail, aligned)
+        pairs += found
+        ins = [tree for tree in ins if not any(tree is source for source, _ in found)]
+        outs = [tree for tree in outs if not any(tree is target for _, target in found)]
     return pairs
 
 
 def _unique(
-    ins: list[_Subtree], outs: list[_Subtree], tail: int | None
+    ins: list[_Subtree], outs: list[_Subtree], tail: int | None, aligned: int
 ) -> list[tuple[_Subtree, _Subtree]]:
-    """Pairs whose paths (or their last ``tail`` steps, a name last) are equal and unique."""
+    """Pairs whose whole paths (``tail`` None) or last ``tail`` steps are equal and unique."""
 
-    def key(tree: _Subtree) -> Path | None:
-        if tail is None:
-            return tree.path
-        named = len(tree.path) > tail and isinstance(tree.path[-1], str)
-        return tree.path[-tail:] if named else None
+    def key(path: Path) -> Path | None:
+        if tail is not None:  # an end that says nothing (the third of a list) is no evidence
+            return path[-tail:] if len(path) > tail and isinstance(path[-1], str) else None
+        # A position counts only while the results begin as the arguments do.
+        first = path[0] if path else aligned
+        return path if isinstance(first, str) or first in range(aligned) else None
 
     by_key: dict[Path | None, tuple[list[_Subtree], list[_Subtree]]] = {}
     for side, trees in enumerate((ins, outs)):
         for tree in trees:
-            by_key.setdefault(key(tree), ([], []))[side].append(tree)
+            by_key.setdefault(key(tree.path), ([], []))[side].append(tree)
     return [
         (sources[0], targets[0])
         for name, (sources, targets) in by_key.items()
@@ -139,5 +172,5 @@ def _unique(
     ]
 
 
-def _named(signature: _Signature) -> bool:
-    return any(isinstance(step, str) for path, _ in signature for step in path)
+def _is_named(path: Path) -> bool:
+    return any(isinstance(step, str) for step in path)

@@ -156,7 +156,7 @@ def _path_name(path: Sequence[Any]) -> str:
 def _leaf(path: tuple[Any, ...], var: Any) -> Leaf:
     aval = var.aval
     if hasattr(aval, "shape") and hasattr(aval, "dtype"):
-        return Leaf(path, (aval.shape, element_of(aval.dtype)))
+        return Leaf(path, (aval.shape, element_of(aval.dtype)), aval.shape == ())
     return Leaf(path, str(aval))
 
 
@@ -166,10 +166,11 @@ def _argument_path(path: Sequence[Any]) -> tuple[Any, ...]:
 
 
 def _result_path(path: Sequence[Any], out_tree: Any) -> tuple[Any, ...]:
-    data = out_tree.node_data()
-    is_tuple = data is not None and data[0] in (tuple, list)
     steps = tuple(_step(key) for key in path)
-    return steps if is_tuple else (0, *steps)
+    data = out_tree.node_data()
+    if data is None or data[0] in (tuple, list):
+        return steps
+    return (0, *steps)
 
 
 def _step(key: Any) -> Any:
