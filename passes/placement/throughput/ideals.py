@@ -71,16 +71,16 @@ def solve_ideals(workload: Workload, options: IdealsOptions | None = None) -> Id
     """
     options = options if options is not None else IdealsOptions()
     contraction = contract(workload)
-    linear = _run(workload, contraction, _chain(contraction), options, np.inf)
-    lattice = _lattice(contraction, options.max_ideals)
+    linear = _run(workload, contraction, chain(contraction), options, np.inf)
+    ideals = lattice(contraction, options.max_ideals)
     bound = np.inf if linear is None else linear.max_load_seconds
-    better = _run(workload, contraction, lattice, options, bound)
+    better = _run(workload, contraction, ideals, options, bound)
     best = better if better is not None else linear
     if best is None:
         return None
     visited = better.visited_pairs if better is not None else 0
     return IdealsResult(
-        best.device_of, best.replicas, best.max_load_seconds, len(lattice.member), visited
+        best.device_of, best.replicas, best.max_load_seconds, len(ideals.member), visited
     )
 
 
@@ -88,11 +88,11 @@ def solve_linear(workload: Workload, options: IdealsOptions | None = None) -> Id
     """The best split whose devices hold intervals of one depth-first topological order, or None."""
     options = options if options is not None else IdealsOptions()
     contraction = contract(workload)
-    return _run(workload, contraction, _chain(contraction), options, np.inf)
+    return _run(workload, contraction, chain(contraction), options, np.inf)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Lattice:
+class Lattice:
     """Ideals in an order in which smaller ones come first, and their covering relation (CSR)."""
 
     member: NDArray[np.bool_]
@@ -101,14 +101,16 @@ class _Lattice:
     child: NDArray[np.int64]
 
 
-def _chain(contraction: Contraction) -> _Lattice:
+def chain(contraction: Contraction) -> Lattice:
+    """The prefixes of the classes in their topological order."""
     size = contraction.size
     member = np.tril(np.ones((size + 1, size), bool), -1)
     pointers = np.concatenate([[0], np.arange(size + 1)])
-    return _Lattice(member, pointers, np.arange(size), np.arange(size))
+    return Lattice(member, pointers, np.arange(size), np.arange(size))
 
 
-def _lattice(contraction: Contraction, limit: int) -> _Lattice:
+def lattice(contraction: Contraction, limit: int) -> Lattice:
+    """Every ideal; raises TooManyIdealsError beyond ``limit``."""
     size = contraction.size
     before = [0] * size
     after: list[list[int]] = [[] for _ in range(size)]
@@ -147,7 +149,7 @@ def _lattice(contraction: Contraction, limit: int) -> _Lattice:
         b"".join(ideal.to_bytes(width, "little") for ideal in number), np.uint8
     ).reshape(len(number), width)
     member = np.unpackbits(packed, axis=1, bitorder="little")[:, :size].astype(bool)
-    return _Lattice(
+    return Lattice(
         member, pointers, np.array(removed, np.int64)[edges], np.array(child, np.int64)[edges]
     )
 
@@ -155,11 +157,11 @@ def _lattice(contraction: Contraction, limit: int) -> _Lattice:
 def _run(
     workload: Workload,
     contraction: Contraction,
-    lattice: _Lattice,
+    ideals: Lattice,
     options: IdealsOptions,
     bound: float,
 ) -> IdealsResult | None:
-    """The best split over ``lattice`` whose largest load is below ``bound``."""
+    """The best split over ``ideals`` whose largest load is below ``bound``."""
     from baechi_jax.passes.placement.throughput._kernels import best_loads
 
     order = sorted(range(len(workload.classes)), key=lambda kind: workload.classes[kind].count)
@@ -178,10 +180,10 @@ def _run(
     held = np.bincount(label, workload.bytes, size)
     sync = np.bincount(label, workload.parameter_bytes, size) / options.replica_bytes_per_second
     best, previous, used_kind, used_replicas, visited = best_loads(
-        lattice.pointers,
-        lattice.removed,
-        lattice.child,
-        lattice.member,
+        ideals.pointers,
+        ideals.removed,
+        ideals.child,
+        ideals.member,
         *compressed(label, np.arange(workload.size), size),
         *sources,
         *targets,
@@ -213,7 +215,7 @@ def _run(
     while ideal:
         smaller, kind = int(previous[ideal, state]), int(used_kind[ideal, state])
         copies = int(used_replicas[ideal, state])
-        content = lattice.member[ideal] & ~lattice.member[smaller]
+        content = ideals.member[ideal] & ~ideals.member[smaller]
         device = next_free[kind]
         next_free[kind] += copies
         device_of[content[label]] = device
