@@ -24,6 +24,8 @@ from baechi_jax.ir import _jax_compat as compat
 from baechi_jax.ir.core import Module
 from baechi_jax.ir.errors import BaechiError
 from baechi_jax.ir.fingerprint import fingerprint
+from baechi_jax.ir.from_jaxpr import convert
+from baechi_jax.ir.function import argument_attributes
 from baechi_jax.ir.topology import Topology
 from baechi_jax.ir.trace import Trace, trace
 from baechi_jax.local import local_topology
@@ -175,7 +177,16 @@ def on(device: int) -> Iterator[None]:
 class _Entry:
     """What is known for one signature of arguments."""
 
-    __slots__ = ("compiled", "context", "lowered", "static", "trace", "tree")
+    __slots__ = (
+        "_attributes",
+        "_unused",
+        "compiled",
+        "context",
+        "lowered",
+        "static",
+        "trace",
+        "tree",
+    )
 
     def __init__(self, tree: Any, static: Any, context: Any, traced: Trace) -> None:
         self.tree = tree
@@ -184,6 +195,34 @@ class _Entry:
         self.trace = traced
         self.lowered: Lowered | None = None
         self.compiled: Compiled | None = None
+        self._unused = True
+        self._attributes = argument_attributes(traced.module.main)[len(traced.constants) :]
+
+    @property
+    def is_state(self) -> list[bool]:
+        """For each argument leaf, whether the function gives its next value or it is donated."""
+        return [
+            "baechi.state" in entry or donated
+            for entry, donated in zip(self._attributes, self.trace.donated, strict=True)
+        ]
+
+    def module(self) -> Module:
+        """A traced module that passes may change. The first costs nothing."""
+        if self._unused:
+            self._unused = False
+            return self.trace.module
+        state = {
+            index: result
+            for index, entry in enumerate(self._attributes)
+            if isinstance(result := entry.get("baechi.state"), int)
+        }
+        return convert(
+            self.trace.jaxpr,
+            argument_names=self.trace.argument_names,
+            result_names=self.trace.result_names,
+            donated=self.trace.donated,
+            state=state,
+        ).module
 
 
 class PlacedFunction:
@@ -243,7 +282,7 @@ class PlacedFunction:
         """The first of JAX's ahead-of-time stages; ``args`` may be shapes."""
         entry = self._entry(args, kwargs)
         split = self._split(entry)
-        return Traced(entry.trace, split, self._name, lambda _: self._lowered(entry, args, kwargs))
+        return Traced(entry.trace, split, self._name, entry.module, lambda: self._lowered(entry))
 
     def lower(self, *args: Any, **kwargs: Any) -> Lowered:
         """``trace(...).lower()``."""
@@ -301,7 +340,7 @@ class PlacedFunction:
             if entry is None or entry.compiled is None:
                 self._count_miss(tree, static, types_)
                 entry = self._entry(args, kwargs)
-                entry.compiled = self._lowered(entry, args, kwargs).compile()
+                entry.compiled = self._lowered(entry).compile()
             else:
                 self._misses = 0
             self._last = entry
@@ -320,7 +359,7 @@ class PlacedFunction:
                 entry = self._entries[key] = _Entry(tree, static, context, traced)
             return entry
 
-    def _lowered(self, entry: _Entry, args: Any, kwargs: Any) -> Lowered:
+    def _lowered(self, entry: _Entry) -> Lowered:
         with self._lock:
             if entry.lowered is None:
                 plan = self._plan_entry(entry)
@@ -337,17 +376,16 @@ class PlacedFunction:
     def _plan_entry(self, entry: _Entry) -> Plan:
         traced = entry.trace
         topology = self._topology()
-        mark = fingerprint(traced.module)
 
         def fresh() -> Module:
-            module = traced.module.clone()
-            module.attributes["baechi.fingerprint"] = mark
+            module = entry.module()
+            module.attributes["baechi.fingerprint"] = fingerprint(module)
             return module
 
         options = self._options.planner
         saved = self._options.plan
         if saved is not None:
-            check_matches(saved, mark, topology, f"'{self._name}'")
+            check_matches(saved, fingerprint(entry.module()), topology, f"'{self._name}'")
             recorded = str(saved.module.attributes["baechi.pipeline"])
             options = PlannerOptions(recorded, options.dump_folder, options.verify_each)
             planned = apply_decisions(fresh, saved.module, topology, options)
@@ -413,16 +451,10 @@ class PlacedFunction:
         assert entry.lowered is not None
         traced = entry.trace
         arguments = entry.lowered.program.arguments[len(traced.constants) :]
-        from baechi_jax.ir.function import argument_attributes
-
-        entries = argument_attributes(traced.module.main)[len(traced.constants) :]
         return [
-            (
-                PlacedLeaf(name, tuple(aval.shape), aval.dtype, argument.device),
-                argument.donated or "baechi.state" in attributes,
-            )
-            for name, aval, argument, attributes in zip(
-                traced.argument_names, traced.in_avals, arguments, entries, strict=True
+            (PlacedLeaf(name, tuple(aval.shape), aval.dtype, argument.device), is_state)
+            for name, aval, argument, is_state in zip(
+                traced.argument_names, traced.in_avals, arguments, entry.is_state, strict=True
             )
         ]
 

@@ -40,10 +40,16 @@ class Traced:
     """A traced function: its jaxpr, and the types of what goes in and out."""
 
     def __init__(
-        self, trace: Trace, split: Split, name: str, lower: Callable[[Trace], Lowered]
+        self,
+        trace: Trace,
+        split: Split,
+        name: str,
+        module: Callable[[], Module],
+        lower: Callable[[], Lowered],
     ) -> None:
         self._trace = trace
         self._split = split
+        self._module = module
         self._lower = lower
         self.name = name
 
@@ -54,8 +60,8 @@ class Traced:
 
     @property
     def module(self) -> Module:
-        """The traced module (form *Traced* of docs/ir.md). Passes work on copies of it."""
-        return self._trace.module
+        """A traced module (form *Traced* of docs/ir.md), another one each time."""
+        return self._module()
 
     @property
     def in_avals(self) -> Any:
@@ -73,7 +79,7 @@ class Traced:
 
     def lower(self) -> Lowered:
         """Plan it. Raises InfeasiblePlacementError when nothing fits."""
-        return self._lower(self._trace)
+        return self._lower()
 
 
 class Lowered:

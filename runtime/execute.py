@@ -20,7 +20,7 @@ from baechi_jax.ir.types import TensorType
 from baechi_jax.runtime.compile import CompiledTask
 from baechi_jax.runtime.errors import ExecutionError, execution_error
 from baechi_jax.runtime.instructions import Copy, Instruction, Program, Put, Run, Wait
-from baechi_jax.runtime.transport import mover
+from baechi_jax.runtime.transport import copier, mover
 
 #: ``(function, input slots, output slots, slots to clear, slots to delete, instruction)``.
 Linked = tuple[
@@ -44,6 +44,8 @@ class Executor:
         self.devices = tuple(devices)
         self._blank: list[Any] = [None] * (program.slot_count - len(program.arguments))
         self._linked = [self._link(item) for item in program.instructions]
+        #: Donated arguments that are results as they are.
+        self._given_back = [slot for slot in program.results if slot < len(program.arguments)]
 
     @property
     def linked(self) -> list[Linked]:
@@ -69,6 +71,8 @@ class Executor:
                 slots[slot].delete()
             for slot in drops:
                 slots[slot] = None
+        for slot in self._given_back:
+            slots[slot] = _committed(slots[slot])
         return [slots[slot] for slot in self.program.results]
 
     def error(
@@ -105,12 +109,14 @@ class Executor:
             case Run():
                 executable = self.tasks[item.task].executable
                 return _blocking(executable.call) if executable.has_callbacks else executable.call
-            case Put() | Copy():
+            case Put():
                 return mover(
                     [self.devices[self.program.devices[slot]] for slot in item.inputs],
                     [self.devices[target] for target in item.targets],
                     [_is_plain(self.program.types[slot]) for slot in item.inputs],
                 )
+            case Copy():
+                return copier([self.devices[target] for target in item.targets])
             case Wait():
                 return _wait
 
@@ -136,6 +142,14 @@ class Executor:
             if isinstance(other, Run) and wanted & set(other.outputs)
         ]
         return ", ".join(names)
+
+
+def _committed(array: jax.Array) -> jax.Array:
+    """The same buffer as an array that stays on its device."""
+    if array.committed:
+        return array
+    held: jax.Array = jax.device_put(array, array.sharding)
+    return held
 
 
 def _is_plain(type_: object) -> bool:

@@ -9,12 +9,11 @@ arrays spread over several devices) takes ``jax.device_put``.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+
+import jax
+from jax.sharding import SingleDeviceSharding
 
 from baechi_jax.ir import _jax_compat as compat
-
-if TYPE_CHECKING:
-    import jax
 
 Mover = Callable[..., "Sequence[jax.Array]"]
 
@@ -24,18 +23,22 @@ def mover(
 ) -> Mover:
     """A function of one array per entry that starts copying array ``i`` to ``targets[i]``.
 
-    ``plain[i]`` says that array ``i`` is an ordinary ``jax.Array``: no random key, no token.
-    The copies never share a buffer with their sources, also where source and target are one device.
+    ``plain[i]`` says that array ``i`` is an ordinary ``jax.Array``, not a random key.
     """
-    import jax
-    from jax.sharding import SingleDeviceSharding
-
-    shardings = [SingleDeviceSharding(target) for target in targets]
     direct = all(plain) and all(
         source.client is target.client for source, target in zip(sources, targets, strict=True)
     )
     if direct:
-        return compat.batched_copy(shardings)
+        return compat.batched_copy([SingleDeviceSharding(target) for target in targets])
+    return copier(targets)
+
+
+def copier(targets: Sequence[jax.Device]) -> Mover:
+    """As ``mover``, for any arrays, and the copies are committed whatever their sources are.
+
+    They never share a buffer with their sources, also where those lie on the target already.
+    """
+    shardings = [SingleDeviceSharding(target) for target in targets]
 
     def put(*arrays: jax.Array) -> Sequence[jax.Array]:
         moved: Sequence[jax.Array] = jax.device_put(list(arrays), shardings, may_alias=False)
