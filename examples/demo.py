@@ -90,7 +90,7 @@ def main() -> None:
     state = baechi.place_init(charlm.init, like=step)(jax.random.key(0))
     seconds = time.perf_counter() - started
     console.print(f"Compiled and initialised, piece by piece, in {format_seconds(seconds)}.")
-    placed = train("placed ", step, state, text, options.steps)
+    placed = train("placed ", compiled, state, text, options.steps)
     single_state = jax.jit(charlm.init)(jax.random.key(0))
     plain = train("jax.jit", single, single_state, text, options.steps)
     console.print(loss_table(placed, plain))
