@@ -13,6 +13,7 @@ import pytest
 from baechi_jax.ir.parser import parse_module
 from baechi_jax.ir.printer import print_module
 from baechi_jax.ir.trace import Trace, trace
+from baechi_jax.ir.verifier import verify
 from baechi_jax.runtime.to_jaxpr import function_to_jaxpr
 from tests.runtime.functions import FUNCTIONS, Case
 
@@ -52,6 +53,7 @@ def test_round_trip(case: Case, capfd: pytest.CaptureFixture[str]) -> None:
     with case.context():
         args = case.arguments()
         tr = trace(case.fn, args)
+        verify(tr.module)
         text = print_module(tr.module)
         back = parse_module(text)
         assert print_module(back) == text
