@@ -114,13 +114,10 @@ def account_of(func: Operation, devices: int) -> Account:
     for buffer in account.buffers:
         if buffer.value in kept:
             continue
+        # What nobody reads lives on: it may be all that proves the end of its task.
         if buffer.readers:
             buffer.dies = buffer.readers[-1]
-        elif buffer.born >= 0:
-            buffer.dies = buffer.born
-        else:
-            continue
-        account.frees[buffer.dies].append(buffer)
+            account.frees[buffer.dies].append(buffer)
     _copy_results(account, returned)
     return account
 

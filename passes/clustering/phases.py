@@ -72,6 +72,7 @@ def _kept_bytes(graph: OpGraph, phase: list[int], index: int, first: int) -> int
         if not isinstance(value, OpResult) or value.owner not in graph.position:
             continue
         source = graph.position[value.owner]
-        if max([phase[reader] for reader in graph.successors[source]]) < first:
+        readers = graph.successors[source]
+        if readers and max([phase[reader] for reader in readers]) < first:
             kept += nbytes(value.type)
     return kept

@@ -158,9 +158,6 @@ def _changes(view: PlanView) -> tuple[list[dict[int, int]], list[dict[int, int]]
             taken = sum(nbytes(result.type) for result in step.gives)
             taken -= sum(nbytes(value.type) for value in step.donates)
             takes[step.index][step.device] = taken
-            for result in step.gives:
-                if not result.uses:
-                    _add(back[step.index], step.device, nbytes(result.type))
         elif step.kind == "send":
             target = step.op.attributes["to"]
             assert isinstance(target, int)
