@@ -27,19 +27,36 @@ if TYPE_CHECKING:
     )
     from baechi_jax.ir.topology import Device, Link, Topology
     from baechi_jax.local import local_topology
-    from baechi_jax.place import on, place, place_init
-    from baechi_jax.plan import Plan
+    from baechi_jax.passes.placement.errors import InfeasiblePlacementError
+    from baechi_jax.passes.plan_errors import PlanError
+    from baechi_jax.place import RetraceWarning, on, place, place_init
+    from baechi_jax.plan import Plan, PlanFileError, PlanMismatchError
+    from baechi_jax.runtime.errors import (
+        ArgumentError,
+        CompilationError,
+        DeviceError,
+        ExecutionError,
+    )
 
 #: Where each export lives.
 _EXPORTS = {
+    "ArgumentError": "baechi_jax.runtime.errors",
     "BaechiError": "baechi_jax.ir.errors",
+    "CompilationError": "baechi_jax.runtime.errors",
     "Device": "baechi_jax.ir.topology",
+    "DeviceError": "baechi_jax.runtime.errors",
+    "ExecutionError": "baechi_jax.runtime.errors",
     "IRError": "baechi_jax.ir.errors",
+    "InfeasiblePlacementError": "baechi_jax.passes.placement.errors",
     "Link": "baechi_jax.ir.topology",
     "ParseError": "baechi_jax.ir.errors",
     "PassError": "baechi_jax.ir.errors",
     "PipelineError": "baechi_jax.ir.errors",
     "Plan": "baechi_jax.plan",
+    "PlanError": "baechi_jax.passes.plan_errors",
+    "PlanFileError": "baechi_jax.plan",
+    "PlanMismatchError": "baechi_jax.plan",
+    "RetraceWarning": "baechi_jax.place",
     "Topology": "baechi_jax.ir.topology",
     "TopologyError": "baechi_jax.ir.errors",
     "VerificationError": "baechi_jax.ir.errors",
@@ -50,14 +67,23 @@ _EXPORTS = {
 }
 
 __all__ = [
+    "ArgumentError",
     "BaechiError",
+    "CompilationError",
     "Device",
+    "DeviceError",
+    "ExecutionError",
     "IRError",
+    "InfeasiblePlacementError",
     "Link",
     "ParseError",
     "PassError",
     "PipelineError",
     "Plan",
+    "PlanError",
+    "PlanFileError",
+    "PlanMismatchError",
+    "RetraceWarning",
     "Topology",
     "TopologyError",
     "VerificationError",
