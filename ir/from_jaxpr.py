@@ -34,12 +34,19 @@ import numpy as np
 from baechi_jax.ir import _jax_compat as compat
 from baechi_jax.ir.attributes import Attribute, Unit
 from baechi_jax.ir.core import Block, Module, Operation, Region, Value
-from baechi_jax.ir.errors import IRError
 from baechi_jax.ir.function import (
     function,
     refresh_function_type,
     set_argument_attributes,
     set_result_attributes,
+)
+from baechi_jax.ir.hoisting import (
+    EXTENSIBLE,
+    Constant,
+    counts,
+    insertion_points,
+    is_scalar,
+    merge,
 )
 from baechi_jax.ir.jax_params import numpy_scalar, split_params
 from baechi_jax.ir.jax_types import type_of
@@ -56,11 +63,6 @@ _RENAMED = {
     "checkpoint": "remat",
     "remat2": "remat",
 }
-
-#: Ops whose one region takes the op's operands one to one: constants can be hoisted through them.
-_CALLS = frozenset(
-    {"jax.jit", "jax.custom_jvp_call", "jax.custom_vjp_call", "jax.closed_call", "jax.remat"}
-)
 
 _TOKEN = TokenType()
 
@@ -142,7 +144,7 @@ class _Converter:
         self._types: dict[int, Type] = {}
         self._locations: dict[tuple[int, int], Location] = {}
         self._stacks: dict[int, str] = {}
-        self._hoistable: dict[int, list[_Constant]] = {}
+        self._hoistable: dict[int, list[Constant]] = {}
 
     def convert(
         self,
@@ -153,8 +155,8 @@ class _Converter:
         state: Mapping[int, int] | None,
     ) -> Converted:
         inputs = compat.jaxpr_inputs(closed_jaxpr)
-        own = [_Constant(value, var.aval) for var, value in compat.jaxpr_consts(closed_jaxpr)]
-        constants = _merge([own, self._nested_constants(closed_jaxpr)])
+        own = [Constant(value, var.aval) for var, value in compat.jaxpr_consts(closed_jaxpr)]
+        constants = merge([own, self._nested_constants(closed_jaxpr)])
         types = [self._type(constant.aval) for constant in constants]
         func = function("main", types + [self._type(var.aval) for var in inputs])
         arguments = func.body.arguments
@@ -195,7 +197,7 @@ class _Converter:
     ) -> list[Value]:
         """Append the equations of ``jaxpr`` to ``block``; the values of its outputs.
 
-        ``given`` maps constants (``_Constant.key``) to the values that hold them. ``tokens`` maps
+        ``given`` maps constants (``Constant.key``) to the values that hold them. ``tokens`` maps
         each kind of effect to the last token of its chain, and is brought up to date.
         """
         env: dict[Any, Value] = dict(zip(compat.jaxpr_inputs(jaxpr), inputs))
@@ -217,7 +219,7 @@ class _Converter:
         def constant(aval: Any, value: Any) -> Value:
             if id(value) in given:
                 return given[id(value)]
-            if _is_scalar(aval):
+            if is_scalar(aval):
                 return literal(aval, value)
             op = Operation(
                 "baechi.constant",
@@ -235,7 +237,7 @@ class _Converter:
         def read(atom: Any) -> Value:
             if type(atom) is not compat.Literal:
                 return env[atom]
-            if _is_scalar(atom.aval):
+            if is_scalar(atom.aval):
                 return literal(atom.aval, atom.val)
             return constant(atom.aval, atom.val)
 
@@ -280,10 +282,10 @@ class _Converter:
         """The regions of an op; puts hoisted constants in front of its operands."""
         attributes["baechi.regions"] = tuple(path for path, _ in record.jaxprs)
         hoisted = self._hoisted(record)
-        for position, group in _insertion_points(record, hoisted):
+        for position, group in insertion_points(record.name, record.attributes, hoisted):
             operands[position:position] = [constant(c.aval, c.value) for c in group]
         total = 0
-        for name, count in _hoisted_counts(record, hoisted).items():
+        for name, count in counts(record.name, record.attributes, hoisted).items():
             if name:
                 before = attributes.get(name, 0)
                 assert isinstance(before, int)
@@ -309,7 +311,7 @@ class _Converter:
 
     # Constants --------------------------------------------------------------------------------
 
-    def _nested_constants(self, jaxpr: Any) -> list[_Constant]:
+    def _nested_constants(self, jaxpr: Any) -> list[Constant]:
         """What the jaxprs inside ``jaxpr`` need as values from around it."""
         found = self._hoistable.get(id(jaxpr))
         if found is None:
@@ -319,25 +321,25 @@ class _Converter:
                 for group in self._hoisted(self._record_of(eqn))
                 if group
             ]
-            found = self._hoistable[id(jaxpr)] = _merge(groups)
+            found = self._hoistable[id(jaxpr)] = merge(groups)
         return found
 
-    def _hoisted(self, record: EquationRecord) -> list[list[_Constant]]:
+    def _hoisted(self, record: EquationRecord) -> list[list[Constant]]:
         """For each region of an op, the constants it takes as leading arguments."""
         if not record.jaxprs:
             return []
-        if not (record.name in _CALLS or record.name in _LOOPS):
+        if record.name not in EXTENSIBLE:
             return [[] for _ in record.jaxprs]
         groups = []
         for _, jaxpr in record.jaxprs:
             own = [
-                _Constant(value, var.aval)
+                Constant(value, var.aval)
                 for var, value in compat.jaxpr_consts(jaxpr)
-                if not _is_scalar(var.aval)
+                if not is_scalar(var.aval)
             ]
-            groups.append(_merge([own, self._nested_constants(jaxpr)]))
+            groups.append(merge([own, self._nested_constants(jaxpr)]))
         if record.name == "jax.cond":  # every branch takes the same operands
-            return [_merge(groups)] * len(groups)
+            return [merge(groups)] * len(groups)
         return groups
 
     def _constant_record(self, value: Any) -> int:
@@ -403,64 +405,3 @@ def _effect_kinds(effects: Iterable[Any]) -> Mapping[str, bool]:
         if kind is not None:
             kinds[kind] = compat.is_ordered(effect)
     return dict(sorted(kinds.items()))
-
-
-# Hoisting ---------------------------------------------------------------------------------------
-
-_LOOPS = frozenset({"jax.scan", "jax.while", "jax.cond"})
-
-
-@dataclass(frozen=True, slots=True)
-class _Constant:
-    """An array that a jaxpr closes over. Two are one where the array is the same object."""
-
-    value: Any
-    aval: Any
-
-    @property
-    def key(self) -> int:
-        return id(self.value)
-
-
-def _merge(groups: Iterable[Iterable[_Constant]]) -> list[_Constant]:
-    merged = {constant.key: constant for group in groups for constant in group}
-    return list(merged.values())
-
-
-def _insertion_points(
-    record: EquationRecord, hoisted: Sequence[list[_Constant]]
-) -> list[tuple[int, list[_Constant]]]:
-    """Where in the op's operands its hoisted constants go, last place first."""
-    if not any(hoisted):
-        return []
-    if record.name == "jax.while":
-        return [(_count(record, "cond_nconsts"), hoisted[1]), (0, hoisted[0])]
-    if record.name == "jax.cond":
-        return [(1, hoisted[0])]
-    return [(0, hoisted[0])]
-
-
-def _hoisted_counts(record: EquationRecord, hoisted: Sequence[list[_Constant]]) -> dict[str, int]:
-    """How many operands the op gains, by the attribute that counts them ("" where none does)."""
-    if not any(hoisted):
-        return {}
-    if record.name == "jax.while":
-        return {"cond_nconsts": len(hoisted[0]), "body_nconsts": len(hoisted[1])}
-    if "num_consts" in record.attributes:
-        return {"num_consts": len(hoisted[0])}
-    return {"": len(hoisted[0])}
-
-
-def _count(record: EquationRecord, name: str) -> int:
-    value = record.attributes[name]
-    if not isinstance(value, int):
-        raise IRError(f"'{record.name}' has no count '{name}': found {value!r}")
-    return value
-
-
-def _is_scalar(aval: Any) -> bool:
-    """Whether a constant of this type is a literal: a number without dimensions."""
-    if getattr(aval, "shape", None) != ():
-        return False
-    # Extended dtypes (random keys) are no numpy dtype; float0 is a structured one.
-    return isinstance(aval.dtype, np.dtype) and aval.dtype.names is None
