@@ -18,6 +18,7 @@ from baechi_jax.ir.core import Module, Operation, Value
 from baechi_jax.ir.function import argument_attributes, set_argument_attributes
 from baechi_jax.ir.match_state import Leaf, match_state
 from baechi_jax.passes.registry import Pass
+from baechi_jax.passes.tasks import LITERAL
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +131,9 @@ class PinResults(Pass):
                 # A result without a place counts as one on a device that is none.
                 wanted.setdefault(owner, set()).add(targets.get(index, -1))
         for op in reversed(block.ops[:-1]):
+            if op.name == LITERAL:
+                # Literals belong to nobody: each task gets its own copy.
+                continue
             places = wanted.get(op, set())
             if len(places) == 1 and -1 not in places:
                 op.attributes.setdefault("baechi.pin", tuple(places))

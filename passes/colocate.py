@@ -15,7 +15,7 @@ Sets are joined (union-find) by four rules, in this order:
    operation with several candidates joins the one that a neighbour with the same cotangent has;
    else none.
 4. *Pins.* ``jax.named_scope("baechi.device:1")`` pins what is traced in it, backward included; the
-   innermost scope counts.
+   innermost scope counts. A ``baechi.pin`` that an argument or an operation came with holds, too.
 
 A set of several gets a name: the path of its largest argument, or else its source position.
 """
@@ -253,8 +253,14 @@ class _Grouping:
         set_argument_attributes(self.func, self.entries)
 
     def _pins(self, topology: Topology | None) -> dict[int, int]:
-        """Node -> the device that the user pinned it to."""
+        """Node -> the device that the user pinned it to: by a scope, or as the module came in."""
+        first = len(self.arguments)
         pins: dict[int, int] = {}
+        for node in range(len(self.parent)):
+            holder = self.entries[node] if node < first else self.ops[node - first].attributes
+            given = holder.get("baechi.pin")
+            if isinstance(given, tuple) and len(given) == 1 and isinstance(given[0], int):
+                pins[node] = given[0]
         device_of: dict[str, int | None] = {}
         for op in self.ops:
             stack = op.location.name
@@ -276,14 +282,19 @@ class _Grouping:
         device = pins[pinned[0]]
         for node in pinned:
             if pins[node] != device:
-                one, other = (self.ops[n - len(self.arguments)] for n in (pinned[0], node))
                 raise PassError(
-                    f"'{one.name}' at {one.location} is pinned to device {device} and "
-                    f"'{other.name}' at {other.location} to device {pins[node]}, but they must "
+                    f"{self._node_name(pinned[0])} is pinned to device {device} and "
+                    f"{self._node_name(node)} to device {pins[node]}, but they must "
                     f"share one, together with {self._describe(nodes)}; pin both to the same "
                     "device, or one of them to none"
                 )
         return device
+
+    def _node_name(self, node: int) -> str:
+        if node < len(self.arguments):
+            return f"argument '{self._argument_name(node)}'"
+        op = self.ops[node - len(self.arguments)]
+        return f"'{op.name}' at {op.location}"
 
     def _describe(self, nodes: Sequence[int]) -> str:
         arguments = [n for n in nodes if n < len(self.arguments)]
