@@ -210,9 +210,9 @@ class MemoryWalk:
 
     # Results --------------------------------------------------------------------------------
 
-    def over_limit(self) -> bool:
-        """Whether some device's peak passes its limit."""
-        return any(peak > limit for peak, limit in zip(self.peak_bytes, self.limits))
+    def excess_bytes(self) -> int:
+        """Bytes by which the peaks pass the limits, over all devices."""
+        return sum(max(0, peak - limit) for peak, limit in zip(self.peak_bytes, self.limits))
 
     def check_limits(self, func: Operation) -> None:
         """Raise MemoryLimitError for the device that is furthest over its limit."""

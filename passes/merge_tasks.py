@@ -96,13 +96,13 @@ def placed_quotient(module: Module) -> Quotient:
 
 def choose_merges(base: Quotient, slowdown: float, tasks_per_device: int) -> list[list[int]]:
     """Groups of task indices, each to become one task, in an order in which they can run."""
-    simulation = base.simulate()
+    simulation, share = base.play()
     longest = simulation.makespan_seconds * (1 + slowdown)
     quotient = _merge_runs(base, simulation, harmless=True)
-    relaxed = _merge_runs(quotient, quotient.simulate(), harmless=False)
-    if relaxed.simulate().makespan_seconds <= longest:
+    relaxed = _merge_runs(quotient, quotient.simulate(share), harmless=False)
+    if relaxed.simulate(share).makespan_seconds <= longest:
         quotient = relaxed
-    quotient = _merge_pairs(quotient, longest, tasks_per_device)
+    quotient = _merge_pairs(quotient, longest, share, tasks_per_device)
     groups = [list(members) for members in quotient.members]
     while (narrower := split_at_peak(base, groups)) is not None:
         groups = narrower
@@ -201,10 +201,12 @@ def _latest_ends(
     return latest
 
 
-def _merge_pairs(quotient: Quotient, longest: float, tasks_per_device: int) -> Quotient:
+def _merge_pairs(
+    quotient: Quotient, longest: float, share: float, tasks_per_device: int
+) -> Quotient:
     """Merge pairs, shortest first, on devices with many tasks, while the step stays short."""
     limits = quotient.machine.limit_bytes.tolist()
-    excess = quotient.simulate().excess_bytes(limits)
+    excess = quotient.simulate(share).excess_bytes(limits)
     refused: set[tuple[int, ...]] = set()
     trials = 0
     while trials < _TRIALS:
@@ -214,7 +216,7 @@ def _merge_pairs(quotient: Quotient, longest: float, tasks_per_device: int) -> Q
         trials += 1
         others = [[node] for node in range(quotient.size) if node not in pair]
         joined = quotient.merged([pair, *others])
-        simulation = joined.simulate()
+        simulation = joined.simulate(share)
         if simulation.makespan_seconds <= longest and simulation.excess_bytes(limits) <= excess:
             quotient = joined
         else:
@@ -249,28 +251,21 @@ def _next_pair(
 
 
 def split_at_peak(base: Quotient, groups: Sequence[Sequence[int]]) -> list[list[int]] | None:
-    """Halve the group that runs at the peak of the device furthest over its limit.
+    """Halve the group to blame for the peak of the device furthest over its limit.
 
-    None when every device is within its limit, or when no group there can be halved.
+    That is the group that runs then, or else one that runs later and keeps most bytes waiting for
+    it. None when every device is within its limit, or when no group there can be halved.
     """
     quotient = base.merged(groups)
-    simulation = quotient.simulate()
+    simulation, _ = quotient.play()
     limits = quotient.machine.limit_bytes.tolist()
     over = [peak - limit for peak, limit in zip(simulation.peak_bytes, limits)]
     for device in sorted(range(len(over)), key=lambda d: -over[d]):
         if over[device] <= 0:
             return None
-        at = simulation.peak_seconds[device]
-        running = [
-            node
-            for node in range(quotient.size)
-            if quotient.device[node] == device
-            and len(groups[node]) > 1
-            and simulation.start_seconds[node] <= at <= simulation.end_seconds[node]
-        ]
-        if not running:
+        node = _to_blame(quotient, simulation, device)
+        if node is None:
             continue
-        node = max(running, key=lambda n: (simulation.start_seconds[n], n))
         half = len(groups[node]) // 2
         group = list(groups[node])
         return [
@@ -279,6 +274,26 @@ def split_at_peak(base: Quotient, groups: Sequence[Sequence[int]]) -> list[list[
             group[half:],
         ]
     return None
+
+
+def _to_blame(quotient: Quotient, simulation: Simulation, device: int) -> int | None:
+    at = simulation.peak_seconds[device]
+    start, end = simulation.start_seconds, simulation.end_seconds
+    nodes = [
+        node
+        for node in range(quotient.size)
+        if quotient.device[node] == device and len(quotient.members[node]) > 1 and end[node] >= at
+    ]
+    running = [node for node in nodes if start[node] <= at]
+    if running:
+        return max(running, key=lambda node: (start[node], node))
+    waiting = dict.fromkeys(nodes, 0)
+    for tensor in quotient.tensors:
+        if tensor.producer >= 0 and end[tensor.producer] <= at:
+            for reader in tensor.readers:
+                if reader in waiting:
+                    waiting[reader] += tensor.nbytes
+    return max(waiting, key=lambda node: (waiting[node], -node), default=None)
 
 
 # Building -----------------------------------------------------------------------------------

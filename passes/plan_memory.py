@@ -37,7 +37,7 @@ class PlanMemory(Pass):
         ends = [_end_seconds(op) for op in func.body.ops]
         walk = MemoryWalk(account_of(func, topology.size), topology, ends)
         walk.run()
-        if walk.over_limit():
+        if walk.excess_bytes():
             # Donating what a copy may still read needs a wait; it gives memory back.
             walk = MemoryWalk(account_of(func, topology.size), topology, ends, wait_to_donate=True)
             walk.run()

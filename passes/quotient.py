@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from baechi_jax.passes.priorities import SHARES, blended
 from baechi_jax.passes.reachability import Reachability
 from baechi_jax.passes.simulate.simulator import Simulation, simulate
 
@@ -139,8 +140,23 @@ class Quotient:
         """``groups`` in an order in which they can run as one task each."""
         return [list(groups[index]) for index in self.merged(groups).order()]
 
-    def simulate(self) -> Simulation:
-        """One step, longest way to the end first; nodes are those of this graph."""
+    def play(self) -> tuple[Simulation, float]:
+        """The step under the most urgent priorities with which it fits its limits, and their share
+        of urgency; under those that pass the limits least if none fits."""
+        limits = self.machine.limit_bytes.tolist()
+        best: tuple[int, Simulation, float] | None = None
+        for share in SHARES:
+            simulation = self.simulate(share)
+            excess = simulation.excess_bytes(limits)
+            if best is None or excess < best[0]:
+                best = (excess, simulation, share)
+            if not excess:
+                break
+        assert best is not None
+        return best[1], best[2]
+
+    def simulate(self, share: float = 1.0) -> Simulation:
+        """One step with this share of urgency; nodes are those of this graph."""
         import numpy as np
 
         from baechi_jax.passes.placement.problem import PlacementProblem
@@ -185,8 +201,8 @@ class Quotient:
             node_names=("",) * count,
             node_sources=("",) * count,
         )
-        rank = self.ranks(order)
-        priority = [0.0] * first + [-rank[node] for node in order]
+        own = blended(self.ranks(order), [members[0] for members in self.members], share)
+        priority = [0.0] * first + [own[node] for node in order]
         simulation = simulate(problem, devices, priority=priority)
         return replace(
             simulation,

@@ -1,8 +1,7 @@
 """``schedule``: the order in which one process issues the operations of ``@main``.
 
 The simulator plays the step under several rules of who goes first on a free device; the order is
-that of the starts in the best play: one that fits every memory limit if there is one, then the
-shortest, then (within a hundredth) the one with most memory to spare. Sends are issued when the
+that of the starts in the shortest good play that fits every memory limit. Sends are issued when the
 simulator starts them, never before their value's producer, and receives right before their first
 reader. Since the order follows one play of the whole step, data, device order and channels together
 cannot form a cycle; a second play in exactly this order proves it and gives the predicted times.
@@ -10,7 +9,7 @@ cannot form a cycle; a second play in exactly this order proves it and gives the
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
@@ -18,6 +17,7 @@ from baechi_jax.ir.core import Module, Operation, Value
 from baechi_jax.passes.insert_transfers import RECV, SEND
 from baechi_jax.passes.memory_account import account_of
 from baechi_jax.passes.memory_walk import MemoryWalk
+from baechi_jax.passes.priorities import SHARES, blended
 from baechi_jax.passes.registry import Pass, register_pass
 from baechi_jax.passes.tasks import TASK, argument_devices, device_of, topology_of
 
@@ -41,33 +41,20 @@ class Schedule(Pass):
         topology = topology_of(module)
         func = module.main
         plays = _Plays(func, from_module(module))
-        best: tuple[tuple[float, ...], list[Operation]] | None = None
-        limits = [device.usable_bytes for device in topology.devices]
-        seen: set[tuple[int, ...]] = set()
-        for number, priority in enumerate(plays.priorities()):
-            makespan, order, ends = plays.play(priority)
-            key = tuple(plays.position[op] for op in order)
-            if key in seen:
-                continue
-            seen.add(key)
+        best: tuple[int, float, list[Operation]] | None = None
+        for makespan, order, ends in plays.candidates():
             func.body.set_ops([*order, func.body.terminator])
             account = account_of(func, topology.size)
             walk = MemoryWalk(account, topology, [*ends, 0.0], wait_to_donate=True)
             walk.run()
-            over = sum(max(0, peak - limit) for peak, limit in zip(walk.peak_bytes, limits))
-            if best is not None and not over and not best[0][0]:
-                shortest = min(makespan, best[0][1])
-                near = makespan <= 1.01 * shortest and best[0][1] <= 1.01 * shortest
-            else:
-                near = False
-            full = max(peak / limit for peak, limit in zip(walk.peak_bytes, limits))
-            rank = (float(over), makespan, full, float(number))
-            better = best is None or (rank[2:] < best[0][2:] if near else rank < best[0])
-            if better:
-                best = (rank, order)
+            over = walk.excess_bytes()
+            if best is None or (over, makespan) < best[:2]:
+                best = (over, makespan, order)
+            if not over:
+                break
         assert best is not None
-        func.body.set_ops([*best[1], func.body.terminator])
-        plays.replay(best[1])
+        func.body.set_ops([*best[2], func.body.terminator])
+        plays.replay(best[2])
 
 
 class _Plays:
@@ -92,19 +79,21 @@ class _Plays:
                 assert isinstance(target, int)
                 self.sends[tensor_of[op.operands[0]], target] = op
 
-    def priorities(self) -> list[Sequence[float]]:
-        """Rules of who goes first on a free device; less is first.
-
-        Longest way to the end first (short steps); program order; the latest in program order
-        first, which finishes what it began; and least memory gained first.
-        """
-        position = self.problem.position
-        return [
-            [-rank for rank in self._ranks()],
-            position,
-            [-place for place in position],
-            self._gains(),
+    def candidates(self) -> Iterator[tuple[float, list[Operation], list[float]]]:
+        """Plays in the order in which they are to be tried: the shortest of three good ones, then
+        ever more thrifty ones. Each as ``play`` gives it."""
+        ranks, position = self._ranks(), self.problem.position
+        # Urgent first, program order, and the latest in program order first, which finishes what
+        # it began.
+        first = [
+            self.play(blended(ranks, position, 1.0)),
+            self.play(position),
+            self.play([-place for place in position]),
         ]
+        yield from sorted(first, key=lambda play: play[0])
+        for share in SHARES[1:-1]:
+            yield self.play(blended(ranks, position, share))
+        yield self.play(self._gains())
 
     def _ranks(self) -> list[float]:
         """Seconds from the start of each node to the end of the step along its longest way."""

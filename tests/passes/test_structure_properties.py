@@ -247,13 +247,15 @@ def test_a_limit_is_kept_or_refused(module: Module, data: st.DataObject) -> None
     _plan_with(tight, peaks)
     device = max(range(len(peaks)), key=lambda d: peaks[d])
     peaks[device] = max(1, peaks[device] - 1)
+    refused: MemoryLimitError | None = None
     try:
         # A wait that lets a sent value be donated may still find a byte.
         _plan_with(module, peaks)
     except MemoryLimitError as error:
-        assert error.device == device
-        assert error.limit_bytes == peaks[device]
-        assert error.needed_bytes[device] > peaks[device]
+        refused = error
+    if refused is not None:
+        assert (refused.device, refused.limit_bytes) == (device, peaks[device])
+        assert refused.needed_bytes[device] > peaks[device]
 
 
 def _plan_with(module: Module, peaks: list[int]) -> None:
