@@ -23,7 +23,7 @@ class EliminateDeadCode(Pass):
     """Erases ops without readers and without effects, in every function and region."""
 
     name = "eliminate-dead-code"
-    summary = "Erase ops that nobody reads and that have no effect"
+    summary = "erase ops that nobody reads and that have no effect"
 
     def run(self, module: Module) -> None:
         """Keeps the order of what stays."""

@@ -46,7 +46,7 @@ class InlineCalls(Pass):
     """Inlines calls at any nesting; a differentiated remat leaves its barrier."""
 
     name = "inline-calls"
-    summary = "Inline jit, custom derivatives, closed calls and remat (which keeps its barrier)"
+    summary = "inline jit, custom derivatives, closed calls, and remat with its barrier"
 
     def run(self, module: Module) -> None:
         """Leaves no op of ``CALLS``; raises IRError for a call whose body does not fit it."""

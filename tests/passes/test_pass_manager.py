@@ -1,5 +1,6 @@
 """The pass manager: order, verification, timings, printing, failures and reproducers."""
 
+import gc
 import io
 import logging
 import re
@@ -100,6 +101,18 @@ def test_times_each_pass(module: Module, caplog: pytest.LogCaptureFixture) -> No
     ]
     manager.run(module)
     assert len(manager.timings) == 2
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+def test_leaves_the_garbage_collector_as_it_was(module: Module, enabled: bool) -> None:
+    (gc.enable if enabled else gc.disable)()
+    try:
+        PassManager([Mark()]).run(module)
+        with pytest.raises(NothingFits):
+            PassManager([Fail("fit")]).run(module)
+        assert gc.isenabled() == enabled
+    finally:
+        gc.enable()
 
 
 # Printing -----------------------------------------------------------------------------------
