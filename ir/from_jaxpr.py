@@ -24,7 +24,6 @@ Assumes that shapes are known. An unknown primitive is an ordinary op.
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -51,6 +50,7 @@ from baechi_jax.ir.hoisting import (
 from baechi_jax.ir.jax_params import numpy_scalar, split_params
 from baechi_jax.ir.jax_types import type_of
 from baechi_jax.ir.location import UNKNOWN, Location
+from baechi_jax.ir.pause_collection import paused_collection
 from baechi_jax.ir.types import TokenType, Type
 
 _RENAMED = {
@@ -124,14 +124,8 @@ def convert(
     ``argument_names``, ``donated`` and ``state`` (argument -> result that is its next value) count
     the jaxpr's inputs, constants aside.
     """
-    # Thousands of long-lived objects in one go would start full collections of JAX's whole heap.
-    collecting = gc.isenabled()
-    gc.disable()
-    try:
+    with paused_collection():
         return _Converter().convert(closed_jaxpr, argument_names, result_names, donated, state)
-    finally:
-        if collecting:
-            gc.enable()
 
 
 class _Converter:

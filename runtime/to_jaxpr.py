@@ -21,6 +21,7 @@ from baechi_jax.ir.errors import IRError
 from baechi_jax.ir.from_jaxpr import EquationRecord
 from baechi_jax.ir.jax_params import encode, replace_jaxprs
 from baechi_jax.ir.jax_types import aval_of, type_of
+from baechi_jax.ir.pause_collection import paused_collection
 from baechi_jax.ir.types import TensorType, TokenType, unplaced
 from baechi_jax.runtime.decode_ops import equations_of
 from baechi_jax.runtime.decode_params import decode, decode_literal
@@ -58,11 +59,12 @@ def operations_to_jaxpr(
 
     Tokens among inputs and outputs are dropped.
     """
-    builder = _Builder(equations)
-    invars = builder.add_inputs(inputs)
-    for op in ops:
-        builder.add(op)
-    return compat.closed_jaxpr(invars, builder.read_all(outputs), builder.eqns, name)
+    with paused_collection():
+        builder = _Builder(equations)
+        invars = builder.add_inputs(inputs)
+        for op in ops:
+            builder.add(op)
+        return compat.closed_jaxpr(invars, builder.read_all(outputs), builder.eqns, name)
 
 
 def _block_to_jaxpr(
