@@ -28,6 +28,11 @@ _SPAN = 2
 _LONG = 0.2
 
 
+#: What the share of the step's bytes counts against the share of its seconds. Little: cutting a
+#: chain of elementwise operations balances bytes, and makes XLA write out what it would fuse.
+_BYTES = 0.2
+
+
 @dataclass(slots=True)
 class Classes:
     """``of``, ``phase`` and ``wanted`` (label): per operation; ``group`` and ``pin``: per class."""
@@ -73,7 +78,8 @@ class Classifier:
             position = place.get(index, first.get(unit, -1))
             if position >= 0:
                 weights[position] += (
-                    graph.seconds[index] / seconds + graph.result_bytes[index] / total_bytes
+                    graph.seconds[index] / seconds
+                    + _BYTES * graph.result_bytes[index] / total_bytes
                 )
         size = len(self.forward)
         crossing = [0] * (size + 1)
