@@ -13,7 +13,7 @@ import logging
 import threading
 import types
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar, overload
@@ -94,6 +94,7 @@ def place(
     devices: Sequence[jax.Device] | None = None,
     dump_folder: str | Path | None = None,
     verify_each: bool = False,
+    compiler_options: Mapping[str, Any] | None = None,
     compile_threads: int | None = None,
     progress: bool | None = None,
 ) -> Any:
@@ -110,6 +111,7 @@ def place(
       this function and this machine.
     - ``devices``: the JAX device of each device of the topology; by default by name, else in order.
     - ``dump_folder``: write the IR there after each pass. ``verify_each``: check it after each.
+    - ``compiler_options``: XLA's, as for ``jax.jit``.
     - ``compile_threads``, ``progress``: see ``runtime.compile.CompileOptions``.
 
     Raises TypeError and ValueError for options that are wrong, PipelineError for a pipeline or
@@ -139,7 +141,7 @@ def place(
             None if dump_folder is None else Path(dump_folder),
             verify_each,
         ),
-        CompileOptions(compile_threads, progress),
+        CompileOptions(compile_threads, progress, tuple((compiler_options or {}).items())),
         like,
         Plan.load(plan) if isinstance(plan, str | Path) else plan,
     )

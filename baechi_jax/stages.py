@@ -20,6 +20,7 @@ from baechi_jax.runtime.compile import CompileOptions, check_devices, compile_pr
 from baechi_jax.runtime.errors import ArgumentError
 from baechi_jax.runtime.execute import Executor
 from baechi_jax.runtime.instructions import Program, program_of
+from baechi_jax.runtime.memory import StepMemory, measure_step
 from baechi_jax.runtime.state import ArgumentPlacer, abstract, same_type
 
 if TYPE_CHECKING:
@@ -153,16 +154,15 @@ class Compiled:
         Arguments must have the types and the structure it was compiled for. Those committed to
         another device than ``input_shardings`` says are an error here, as with JAX's own stages.
         """
-        dynamic, static = self._split.split(args, kwargs)
-        leaves, tree = jax.tree.flatten(dynamic)
-        if tree != self.in_tree or static != self._split.static:
-            raise ArgumentError(self._structure_error(tree, static))
-        pending = self._placer.pending(leaves)
-        if pending is None:
-            raise ArgumentError(self._type_error(leaves))
-        for index in pending:
-            self._check_place(index, leaves[index])
+        leaves, pending = self._checked(args, kwargs)
         return self.launch(leaves, pending)
+
+    def measure_memory(self, *args: Any, **kwargs: Any) -> tuple[Any, StepMemory]:
+        """Run one step slowly, instruction by instruction: its results, and what memory it took."""
+        leaves, pending = self._checked(args, kwargs)
+        placed, _ = self._placer.place(leaves, pending)
+        results, memory = measure_step(self.executor, [*self._constants, *placed])
+        return jax.tree.unflatten(self.out_tree, results), memory
 
     def pending(self, leaves: Sequence[Any]) -> list[int] | None:
         """Which leaves must be moved first; None when one has another type."""
@@ -210,7 +210,19 @@ class Compiled:
         """The flat program, one instruction a line."""
         return str(self.executor.program)
 
-    # Errors ---------------------------------------------------------------------------------------
+    # Checks ---------------------------------------------------------------------------------------
+
+    def _checked(self, args: Any, kwargs: Any) -> tuple[list[Any], list[int]]:
+        dynamic, static = self._split.split(args, kwargs)
+        leaves, tree = jax.tree.flatten(dynamic)
+        if tree != self.in_tree or static != self._split.static:
+            raise ArgumentError(self._structure_error(tree, static))
+        pending = self._placer.pending(leaves)
+        if pending is None:
+            raise ArgumentError(self._type_error(leaves))
+        for index in pending:
+            self._check_place(index, leaves[index])
+        return leaves, pending
 
     def _structure_error(self, tree: Any, static: Any) -> str:
         if static != self._split.static:

@@ -50,10 +50,12 @@ class CompiledTask:
 @dataclass(frozen=True, slots=True)
 class CompileOptions:
     """``threads``: how many compile at once, by default one per core. ``progress``: show a bar on
-    stderr when it takes longer than a second; by default when a terminal is attached."""
+    stderr when it takes longer than a second; by default when a terminal is attached.
+    ``compiler_options``: XLA's, as ``jax.jit`` takes them."""
 
     threads: int | None = None
     progress: bool | None = None
+    compiler_options: tuple[tuple[str, Any], ...] = ()
 
 
 def compile_program(
@@ -83,7 +85,7 @@ def compile_program(
                 lowered[key] = _lower(task, equations, donations[index], device)
             place = (key, device.id, device.platform)
             if place not in futures:
-                futures[place] = pool.submit(lowered[key].compile, device)
+                futures[place] = pool.submit(lowered[key].compile, device, options.compiler_options)
                 owners[place] = index
             chosen.append(place)
         _await(list(futures.values()), started, options.progress)

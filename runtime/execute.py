@@ -5,8 +5,8 @@ calls, writes slots and drops what died. Nothing blocks but the plan's waits, an
 back into Python: these are waited for, so that an error in a callback is raised where the task is
 known.
 
-Assumption: a step is issued by one thread at a time. Steps of one executor that come from several
-threads are safe (each has its own slots), but their memory adds up.
+Steps of one executor may come from several threads: each has its own slots, and their memory adds
+up.
 """
 
 from __future__ import annotations
@@ -16,10 +16,12 @@ from typing import Any
 
 import jax
 
+from baechi_jax.ir._jax_compat import Executable
 from baechi_jax.ir.types import TensorType
 from baechi_jax.runtime.compile import CompiledTask
 from baechi_jax.runtime.errors import ExecutionError, execution_error
 from baechi_jax.runtime.instructions import Copy, Instruction, Program, Put, Run, Wait
+from baechi_jax.runtime.pacing import Pacer, last_runs, steps_in_flight
 from baechi_jax.runtime.transport import copier, mover
 
 #: ``(function, input slots, output slots, slots to clear, slots to delete, instruction)``.
@@ -42,8 +44,14 @@ class Executor:
         self.program = program
         self.tasks = tuple(tasks)
         self.devices = tuple(devices)
+        self._tokens: list[Any] = []
         self._blank: list[Any] = [None] * (program.slot_count - len(program.arguments))
         self._linked = [self._link(item) for item in program.instructions]
+        steps = steps_in_flight(program)
+        self._pacer = None if steps is None else Pacer(steps)
+        self._alone = steps == 1
+        if self._pacer is not None:
+            self._mark_ends()
         #: Donated arguments that are results as they are.
         self._given_back = [slot for slot in program.results if slot < len(program.arguments)]
 
@@ -60,6 +68,8 @@ class Executor:
         whose sources the caller has freed.
         """
         slots: list[Any] = [*arguments, *self._blank]
+        if self._pacer is not None:
+            self._pace(self._pacer, arguments, lost)
         for function, inputs, outputs, drops, deletes, item in self._linked:
             try:
                 results = function(*[slots[slot] for slot in inputs])
@@ -71,6 +81,10 @@ class Executor:
                 slots[slot].delete()
             for slot in drops:
                 slots[slot] = None
+        return self.results(slots)
+
+    def results(self, slots: list[Any]) -> list[jax.Array]:
+        """The results of a step that has left its values in ``slots``."""
         for slot in self._given_back:
             slots[slot] = _committed(slots[slot])
         return [slots[slot] for slot in self.program.results]
@@ -92,6 +106,38 @@ class Executor:
         donated = any(entry.donated for entry, _ in described)
         return execution_error(self._describe(item), error, gone, donated)
 
+    # Pacing -----------------------------------------------------------------------------------
+
+    def _pace(self, pacer: Pacer, arguments: Sequence[jax.Array], lost: Sequence[str]) -> None:
+        """Wait for an earlier step where two would not fit, or eight are under way."""
+        try:
+            self._tokens = pacer.before_step()
+            if self._alone:
+                # What an earlier step left may still be in the making.
+                jax.block_until_ready(arguments)
+        except Exception as error:
+            gone = [entry.name for entry in self.program.arguments if entry.name in lost]
+            donated = any(entry.donated for entry in self.program.arguments)
+            raise execution_error("an earlier step", error, gone, donated) from error
+
+    def _mark_ends(self) -> None:
+        """Let the last task of each device leave a token with the pacer."""
+        for position in last_runs(self.program):
+            function, *rest = self._linked[position]
+            item = self.program.instructions[position]
+            assert isinstance(item, Run)
+            executable = self.tasks[item.task].executable
+            if not executable.has_effects:
+                self._linked[position] = (self._with_token(executable), *rest)
+
+    def _with_token(self, executable: Executable) -> Callable[..., Sequence[Any]]:
+        def run(*arrays: jax.Array) -> Sequence[Any]:
+            results, token = executable.call_with_token(*arrays)
+            self._tokens.append(token)
+            return results
+
+        return run
+
     # Linking ----------------------------------------------------------------------------------
 
     def _link(self, item: Instruction) -> Linked:
@@ -108,7 +154,7 @@ class Executor:
         match item:
             case Run():
                 executable = self.tasks[item.task].executable
-                return _blocking(executable.call) if executable.has_callbacks else executable.call
+                return _blocking(executable.call) if executable.has_effects else executable.call
             case Put():
                 return mover(
                     [self.devices[self.program.devices[slot]] for slot in item.inputs],

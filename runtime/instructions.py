@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 
 from baechi_jax.ir.attributes import Attribute, as_tuple
 from baechi_jax.ir.core import Module, Operation, Value
+from baechi_jax.ir.cost import DeviceMemory
 from baechi_jax.ir.errors import IRError
 from baechi_jax.ir.function import argument_attributes
 from baechi_jax.ir.types import OnType, TokenType, Type, unplaced
@@ -96,6 +97,8 @@ class Program:
     tasks: tuple[Operation, ...]
     types: tuple[Type, ...]
     devices: tuple[int, ...]
+    #: The plan's memory, per device; empty where the module does not say.
+    memory: tuple[DeviceMemory, ...] = ()
 
     @property
     def slot_count(self) -> int:
@@ -191,7 +194,12 @@ class _Reader:
             tuple(self.tasks),
             tuple(self.types),
             tuple(self.devices),
+            self._memory(),
         )
+
+    def _memory(self) -> tuple[DeviceMemory, ...]:
+        entries = as_tuple(self.main.attributes.get("baechi.memory", ()))
+        return tuple(entry for entry in entries if isinstance(entry, DeviceMemory))
 
     def _arguments(self) -> list[Argument]:
         arguments: list[Argument] = []

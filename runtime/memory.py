@@ -1,0 +1,122 @@
+"""What a step really takes in memory, instruction by instruction.
+
+The step is run one instruction at a time, each waited for, and for each device these are added up:
+the arrays that live in the program's slots (arguments and constants among them) and, while a task
+runs, what XLA says that it takes on top: its temporaries, and its results less those that take an
+argument's buffer. So it works where a device reports no memory (CPU); what no array accounts for,
+such as the allocator's fragments, is left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+
+from baechi_jax.ir.cost import DeviceMemory
+from baechi_jax.runtime.execute import Executor
+from baechi_jax.runtime.instructions import Instruction, Run
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """Bytes on each device while ``instruction`` runs; -1 stands for the start of the step."""
+
+    instruction: int
+    nbytes: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class StepMemory:
+    """The memory of one step: at each instruction, and as the plan predicted it.
+
+    ``predicted`` is empty for a program whose module does not say.
+    """
+
+    moments: tuple[Moment, ...]
+    predicted: tuple[DeviceMemory, ...]
+
+    @property
+    def peak_bytes(self) -> tuple[int, ...]:
+        """The most that lay on each device at once."""
+        return tuple(map(max, zip(*(moment.nbytes for moment in self.moments), strict=True)))
+
+    @property
+    def peak_instructions(self) -> tuple[int, ...]:
+        """The instruction at which each device reached its peak first."""
+        peaks = self.peak_bytes
+        return tuple(
+            next(moment.instruction for moment in self.moments if moment.nbytes[device] == peak)
+            for device, peak in enumerate(peaks)
+        )
+
+    @property
+    def ratios(self) -> tuple[float, ...]:
+        """Actual over predicted peak of each device; 1 where neither holds anything."""
+        return tuple(
+            actual / entry.peak_bytes if entry.peak_bytes else (1.0 if not actual else float("inf"))
+            for actual, entry in zip(self.peak_bytes, self.predicted)
+        )
+
+
+def measure_step(
+    executor: Executor, arguments: Sequence[jax.Array]
+) -> tuple[list[jax.Array], StepMemory]:
+    """Run one step of ``executor`` slowly; its results and its memory.
+
+    Donated arguments are given away, as in any step. Raises ExecutionError as ``Executor.run`` does.
+    """
+    program = executor.program
+    index = {device: number for number, device in enumerate(executor.devices)}
+    slots: list[Any] = [*arguments, *[None] * (program.slot_count - len(arguments))]
+    jax.block_until_ready(list(arguments))
+    moments = [Moment(-1, tuple(_held(slots, index)))]
+    for position, (function, inputs, outputs, drops, deletes, item) in enumerate(executor.linked):
+        held = _held(slots, index)
+        extra = _while_running(executor, item)
+        moments.append(Moment(position, tuple(map(sum, zip(held, extra, strict=True)))))
+        try:
+            results = jax.block_until_ready(function(*[slots[slot] for slot in inputs]))
+        except Exception as error:
+            raise executor.error(item, error, arguments) from error
+        for slot, result in zip(outputs, results):
+            slots[slot] = result
+        if not isinstance(item, Run):
+            # A copy counts while its source still lives.
+            moments.append(Moment(position, tuple(_held(slots, index))))
+        for slot in deletes:
+            slots[slot].delete()
+        for slot in drops:
+            slots[slot] = None
+    moments.append(Moment(len(executor.linked), tuple(_held(slots, index))))
+    return executor.results(slots), StepMemory(tuple(moments), program.memory)
+
+
+def _while_running(executor: Executor, item: Instruction) -> list[int]:
+    """What a task takes on top of its operands, on its device."""
+    extra = [0] * len(executor.devices)
+    if isinstance(item, Run):
+        task = executor.tasks[item.task]
+        _, result_bytes, taken_bytes, temporary_bytes = task.executable.memory()
+        device = executor.devices.index(task.device)
+        extra[device] = temporary_bytes + result_bytes - taken_bytes
+    return extra
+
+
+def _held(slots: Sequence[Any], index: dict[jax.Device, int]) -> list[int]:
+    """Bytes of the arrays in ``slots`` on each device, each array once."""
+    held = [0] * len(index)
+    for array in {id(array): array for array in slots if array is not None}.values():
+        if not array.is_deleted():
+            for device in array.devices():
+                held[index[device]] += _nbytes(array)
+    return held
+
+
+def _nbytes(array: jax.Array) -> int:
+    """Bytes of one array; a random key's are those of its data."""
+    if jax.dtypes.issubdtype(array.dtype, jax.dtypes.prng_key):
+        return int(jax.random.key_data(array).nbytes)
+    return int(array.nbytes)

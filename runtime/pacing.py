@@ -1,0 +1,61 @@
+"""How many steps may be under way at once.
+
+Dispatch is asynchronous: a loop of steps runs as far ahead of the devices as it can, and what it
+issues takes memory. The plan bounds this within a step (its waits); here it is bounded from step to
+step. A step takes, on each device, at most its run-ahead bytes less what lay there before; the limit
+says how many such steps fit beside the resident bytes. A step on one device that is a single task
+is left alone: it behaves as ``jax.jit`` does.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any
+
+from baechi_jax.runtime.instructions import Program, Run
+
+#: More steps ahead than this hide no latency.
+MOST_STEPS = 8
+
+
+def steps_in_flight(program: Program) -> int | None:
+    """How many steps of ``program`` may be under way; None where nothing need be counted."""
+    runs = sum(isinstance(item, Run) for item in program.instructions)
+    if runs <= 1 or not program.memory:
+        return None
+    steps = MOST_STEPS
+    for memory in program.memory:
+        own = memory.run_ahead_bytes - memory.resident_bytes
+        if own > 0:
+            steps = min(steps, (memory.limit_bytes - memory.resident_bytes) // own)
+    return max(steps, 1)
+
+
+def last_runs(program: Program) -> frozenset[int]:
+    """Positions in ``program.instructions`` of the last task of each device."""
+    last: dict[int, int] = {}
+    for position, item in enumerate(program.instructions):
+        if isinstance(item, Run):
+            device = program.tasks[item.task].attributes["baechi.devices"]
+            assert isinstance(device, tuple)
+            assert isinstance(device[0], int)
+            last[device[0]] = position
+    return frozenset(last.values())
+
+
+class Pacer:
+    """Holds the end of each step under way, as tokens of the last task of each device."""
+
+    def __init__(self, steps: int) -> None:
+        self._steps = steps
+        self._flight: deque[list[Any]] = deque()
+
+    def before_step(self) -> list[Any]:
+        """Wait until one step more may start; the list that takes its tokens."""
+        while len(self._flight) >= self._steps:
+            # Popped first: a step that failed is not waited for again.
+            for token in self._flight.popleft():
+                token.block_until_ready()
+        tokens: list[Any] = []
+        self._flight.append(tokens)
+        return tokens
