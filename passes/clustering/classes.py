@@ -224,7 +224,8 @@ class Classifier:
                     rank = (2 if kept and backward else int(not kept), size, source)
                     if rank > best:
                         best, near = rank, found
-            class_of_unit[unit] = self._join(unit, near, segment_of_class, class_for)
+            if near >= 0:
+                class_of_unit[unit] = self._join(unit, near, segment_of_class, class_for)
 
     def _follow_readers(
         self,
@@ -232,12 +233,12 @@ class Classifier:
         segment_of_class: list[int],
         class_for: Callable[[int, int], int],
     ) -> None:
-        """Units of late operations alone go where their first reader is."""
+        """What is left (late, or reading nothing that has a place) goes where it is read first."""
         for index in range(self.graph.size - 1, -1, -1):
             unit = self.units.of[index]
             if class_of_unit[unit] < 0:
-                reader = self.graph.successors[index][0]
-                near = class_of_unit[self.units.of[reader]]
+                readers = self.graph.successors[index]
+                near = class_of_unit[self.units.of[readers[0]]] if readers else -1
                 class_of_unit[unit] = self._join(unit, near, segment_of_class, class_for)
 
     def _join(
