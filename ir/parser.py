@@ -10,7 +10,6 @@ What the text says of a block argument's location is checked and dropped.
 
 from __future__ import annotations
 
-import gc
 import re
 from collections.abc import Callable, Sequence
 from typing import NoReturn, TypeVar
@@ -19,6 +18,7 @@ from baechi_jax.ir.attribute_parser import AttributeParser
 from baechi_jax.ir.attributes import Attribute
 from baechi_jax.ir.core import Block, Module, Operation, Region, Value
 from baechi_jax.ir.lexer import Scanner
+from baechi_jax.ir.pause_collection import paused_collection
 from baechi_jax.ir.type_parser import SIMPLE_TYPE
 from baechi_jax.ir.types import ScalarType, Type
 
@@ -96,16 +96,11 @@ class _Parser(AttributeParser):
     def run(self, rule: Callable[[], _T]) -> _T:
         """Apply ``rule`` to the whole text."""
         scanner = self.scanner
-        # So many objects that stay would start full collections of the whole heap.
-        collecting = gc.isenabled()
-        gc.disable()
         try:
-            result = rule()
+            with paused_collection():
+                result = rule()
         except RecursionError:
             raise scanner.error("nested too deeply") from None
-        finally:
-            if collecting:
-                gc.enable()
         if not scanner.at_end():
             raise scanner.error(f"expected the end of the text, found {scanner.found()}")
         return result

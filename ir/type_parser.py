@@ -43,10 +43,7 @@ _DEVICES = re.compile(r"\s*\[([\d\s,]*)\]\s*,", re.ASCII)
 
 #: A type whose brackets nest at most three deep and whose strings hold no bracket: nearly all.
 _INNER = r'(?:[^<>"-]|->|-|"[^"\\<>\n]*")'
-SIMPLE_TYPE = (
-    rf"(?:tensor|!\w+\.[\w.]+|!\w+)"
-    rf"(?:<(?:{_INNER}|<(?:{_INNER}|<{_INNER}*>)*>)*>)?"
-)
+SIMPLE_TYPE = rf"(?:tensor|![\w.$]++)(?:<(?:{_INNER}|<(?:{_INNER}|<{_INNER}*>)*>)*>|(?![\w.$<]))"
 _SIMPLE_TYPE = re.compile(rf"\s*({SIMPLE_TYPE})", re.ASCII)
 
 # Locations -----------------------------------------------------------------------------------
@@ -57,7 +54,7 @@ _FAST_LOCATION = re.compile(
 _LINE_COLUMN = re.compile(r"\s*:\s*(\d+)\s*:\s*(\d+)(?:\s+to\s+\d*\s*:\s*\d+)?", re.ASCII)
 
 
-_PRETTY = re.compile(r"([A-Za-z][\w.]*)(<.*>)?", re.ASCII | re.DOTALL)
+_PRETTY = re.compile(r"([A-Za-z_][\w.]*)(<.*>)?", re.ASCII | re.DOTALL)
 _ALIAS_LINE = re.compile(r"^[ \t]*([#!][\w$.]+)[ \t]*=", re.ASCII | re.MULTILINE)
 _ALIAS = re.compile(r"\s*([#!][\w$]+)(?![\w$.<])", re.ASCII)
 WORD = re.compile(r"\s*([A-Za-z_]\w*)", re.ASCII)

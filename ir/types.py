@@ -10,6 +10,8 @@ import math
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from baechi_jax.ir.lexer import escaped
+
 #: Bits per element. ``i1`` takes a byte in memory; ``!baechi.float0`` takes nothing.
 _ELEMENT_BITS: dict[str, int] = {
     "i1": 8,
@@ -127,7 +129,7 @@ class OnType:
 
     def __str__(self) -> str:
         devices = ", ".join(map(str, self.devices))
-        layout = "" if self.layout == "whole" else f', "{self.layout}"'
+        layout = "" if self.layout == "whole" else f', "{escaped(self.layout)}"'
         return f"!baechi.on<[{devices}], {self.type}{layout}>"
 
 
