@@ -25,7 +25,6 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 import baechi_jax as baechi
-from baechi_jax.measure import actual_peak_bytes
 from baechi_jax.report.build import build_view
 from baechi_jax.report.perfetto import write_perfetto
 from baechi_jax.units import format_bytes, format_seconds
@@ -97,7 +96,8 @@ def main() -> None:
     console.print(loss_table(placed, plain))
 
     console.rule("memory")
-    _, actual = actual_peak_bytes(compiled, state, next(charlm.batches(text)))
+    _, measured = compiled.measure_memory(state, next(charlm.batches(text)))
+    actual = measured.peak_bytes
     console.print(memory_table(plan, actual))
     console.print(f"Left in {options.output}: plan.html, plan.trace.json, plan.mlir, ir/.")
 

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 import baechi_jax as baechi
-from baechi_jax.measure import actual_peak_bytes
 
 SIZE = 64 * 64 * 4
 
@@ -32,21 +31,14 @@ def test_results_and_peaks(donate: tuple[int, ...]) -> None:
     compiled = step.lower(*arguments()).compile()
     expected = jax.jit(chain)(*arguments())
     given = jax.device_put(arguments(), compiled.input_shardings[0])
-    (weights, y), peaks = actual_peak_bytes(compiled, *given)
+    (weights, y), memory = compiled.measure_memory(*given)
+    peaks = memory.peak_bytes
     np.testing.assert_allclose(y, expected[1], rtol=1e-6)
     for found, wanted in zip(weights, expected[0], strict=True):
         np.testing.assert_allclose(found, wanted, rtol=1e-6)
     assert len(peaks) == 2
     # Two weights lie on each device; halves of donated ones take their place.
     least = 2 * SIZE if donate else 4 * SIZE
-    for peak, memory in zip(peaks, step.plan(*arguments()).memory, strict=True):
-        assert least <= peak <= memory.limit_bytes
+    for peak, planned in zip(peaks, compiled.plan.memory, strict=True):
+        assert least <= peak <= planned.limit_bytes
     assert given[0][0].is_deleted() == bool(donate)
-
-
-def test_arguments_of_other_types_are_refused() -> None:
-    topology = baechi.local_topology("1MiB", jax.devices()[:2])
-    compiled = baechi.place(chain, topology=topology, placer="expert").lower(*arguments()).compile()
-    weights, _ = arguments()
-    with pytest.raises(TypeError, match="other types"):
-        actual_peak_bytes(compiled, weights, jnp.ones((32, 64), jnp.bfloat16))
