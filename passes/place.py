@@ -29,6 +29,7 @@ class Place(Pass):
 
     ``time_limit``: seconds for each run of a solver. ``memory_scale`` multiplies the limits that
     the placers see: below one, room is left for what a later stage may add.
+    ``auto_milp_seconds``: ``auto`` tries ``milp`` too, for at most so long.
     """
 
     name: ClassVar[str] = "place"
@@ -38,6 +39,7 @@ class Place(Pass):
     time_limit: float = 10.0
     seed: int = 0
     memory_scale: float = 1.0
+    auto_milp_seconds: float = 0.0
 
     def run(self, module: Module) -> None:
         """Set ``baechi.devices`` throughout, and ``baechi.placement`` on the module.
@@ -50,7 +52,13 @@ class Place(Pass):
         if not self.time_limit > 0:
             raise PassError(f"place: time-limit must be positive, found {self.time_limit}")
         source = from_module(module, self.memory_scale)
-        choice = choose(source.problem, self.placer, time_limit=self.time_limit, seed=self.seed)
+        choice = choose(
+            source.problem,
+            self.placer,
+            time_limit=self.time_limit,
+            seed=self.seed,
+            auto_milp_seconds=self.auto_milp_seconds,
+        )
         write_placement(module, source, choice.best.placement.assignment, choice.best.simulation)
         module.attributes["baechi.placement"] = _record(source, choice)
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from baechi_jax.passes.placement.baselines import expert, single
+from baechi_jax.passes.placement.bounds import memory_gap
 from baechi_jax.passes.placement.errors import InfeasiblePlacementError, PlacerError
 from baechi_jax.passes.placement.infeasible import infeasible
 from baechi_jax.passes.placement.ledger import Profiles
@@ -20,10 +21,12 @@ from baechi_jax.passes.placement.m_etf import m_etf
 from baechi_jax.passes.placement.m_sct import m_sct
 from baechi_jax.passes.placement.m_topo import m_topo
 from baechi_jax.passes.placement.memory_milp import pack_by_milp
+from baechi_jax.passes.placement.milp import milp
 from baechi_jax.passes.placement.placement import Placement, expand
 from baechi_jax.passes.placement.problem import PlacementProblem
 from baechi_jax.passes.placement.repair import pack, repair
-from baechi_jax.passes.simulate.simulator import Simulation, simulate
+from baechi_jax.passes.simulate.judge import judge
+from baechi_jax.passes.simulate.simulator import Simulation
 
 logger = logging.getLogger(__name__)
 
@@ -31,9 +34,9 @@ logger = logging.getLogger(__name__)
 PLACERS = ("auto", "single", "expert", "m-topo", "m-etf", "m-sct", "milp")
 
 #: Shares of the limits within which the packing program leaves room for copies, tried in turn.
-_PACKING_SHARES = (0.98, 0.92, 0.85)
+_PACKING_SHARES = (0.97, 0.88)
 #: Most seconds for each run of the packing program.
-_PACKING_SECONDS = 5.0
+_PACKING_SECONDS = 3.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,15 +57,24 @@ class Choice:
 
 
 def choose(
-    problem: PlacementProblem, placer: str = "auto", *, time_limit: float = 10.0, seed: int = 0
+    problem: PlacementProblem,
+    placer: str = "auto",
+    *,
+    time_limit: float = 10.0,
+    seed: int = 0,
+    auto_milp_seconds: float = 0.0,
 ) -> Choice:
     """Place by ``placer``, one of ``PLACERS``.
 
-    ``time_limit``: seconds for each solver run. Raises PlacerError for an unknown placer or one
+    ``time_limit``: seconds for each solver run. ``auto_milp_seconds``: ``auto`` runs ``milp`` too,
+    for at most so long; zero leaves it out. Raises PlacerError for an unknown placer or one
     that cannot be used on this problem, InfeasiblePlacementError when nothing fits.
     """
     chooser = _Chooser(problem, time_limit, seed)
-    for propose in chooser.proposals(placer):
+    runs = chooser.proposals(placer)
+    if placer == "auto" and auto_milp_seconds > 0 and problem.devices > 1:
+        runs.append(partial(chooser.milp, min(time_limit, auto_milp_seconds)))
+    for propose in runs:
         try:
             chooser.consider(propose)
         except PlacerError as error:
@@ -93,6 +105,7 @@ class _Chooser:
             "m-topo": partial(m_topo, problem, profiles),
             "m-etf": partial(m_etf, problem, profiles),
             "m-sct": partial(m_sct, problem, profiles, seed=self.seed, time_limit=self.time_limit),
+            "milp": partial(self.milp, self.time_limit),
             "expert": partial(expert, problem),
         }
         if placer == "auto":
@@ -116,6 +129,11 @@ class _Chooser:
             raise PlacerError(f"unknown placer '{placer}'; there are: {', '.join(PLACERS)}")
         return [named[placer]]
 
+    def milp(self, seconds: float) -> Placement:
+        """The program, started from the best candidate so far as well."""
+        hints = [self._device_of_group(each.placement.assignment) for each in self.candidates]
+        return milp(self.problem, self.profiles, time_limit=seconds, seed=self.seed, hints=hints)
+
     # Judging ------------------------------------------------------------------------------------
 
     def consider(self, propose: Callable[[], Placement]) -> None:
@@ -131,13 +149,13 @@ class _Chooser:
     def _judge(self, placement: Placement) -> Candidate:
         simulation = self.known.get(placement.assignment)
         if simulation is None:
-            simulation = simulate(self.problem, placement.assignment)
+            simulation = judge(self.problem, placement.assignment)
             self.known[placement.assignment] = simulation
         return Candidate(placement, simulation, simulation.fits(self.limits))
 
     def _repaired(self, candidate: Candidate) -> Candidate:
         group_device = self._device_of_group(candidate.placement.assignment)
-        outcome = repair(self.problem, self.profiles, group_device, candidate.simulation)
+        outcome = repair(self.problem, self.profiles, group_device)
         if not outcome.moves:
             return candidate
         placement = replace(
@@ -172,6 +190,8 @@ class _Chooser:
             return
         packed = pack(self.problem, self.profiles, self.limits)
         self._add_packing("packing", packed)
+        if memory_gap(self.problem) is not None:
+            return
         for share in _PACKING_SHARES:
             if self.candidates[-1].fits:
                 return

@@ -260,6 +260,24 @@ class _Reader:
         return group, group_names, pinned
 
 
+def placed_devices(module: Module, source: ModuleProblem) -> list[int]:
+    """The device of each node of ``source``, as ``baechi.devices`` of ``module`` says.
+
+    Raises PassError for an argument or task without one.
+    """
+    problem = source.problem
+    result = [0] * problem.nodes
+    for index, entry in enumerate(argument_attributes(module.main)):
+        what = f"'baechi.devices' of argument '{problem.node_names[index]}'"
+        node = source.node_of_argument(index)
+        result[node] = device_of(entry.get("baechi.devices"), what, problem.devices)
+    for index, task in enumerate(source.tasks):
+        node = source.node_of_task(index)
+        what = f"'baechi.devices' of task '{problem.node_names[node]}' at {task.location}"
+        result[node] = device_of(task.attributes.get("baechi.devices"), what, problem.devices)
+    return result
+
+
 def device_of(entry: object, what: str, devices: int) -> int:
     """The device in a ``baechi.devices`` or ``baechi.pin`` attribute of ``what``."""
     values = as_tuple(entry) if isinstance(entry, tuple) else ()

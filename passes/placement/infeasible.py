@@ -12,15 +12,16 @@ from baechi_jax.passes.placement.errors import InfeasiblePlacementError, Shortfa
 from baechi_jax.passes.placement.ledger import Profiles
 from baechi_jax.passes.placement.placement import expand
 from baechi_jax.passes.placement.repair import live_bytes, pack, repair
-from baechi_jax.passes.simulate.simulator import Simulation, simulate
+from baechi_jax.passes.simulate.judge import judge
 
 if TYPE_CHECKING:
     from baechi_jax.passes.placement.problem import PlacementProblem
+    from baechi_jax.passes.simulate.simulator import Simulation
 
 #: Groups that the message names.
 _NAMED = 5
 #: Most devices that the message proposes, as a multiple of those there are.
-_MOST_TIMES = 4
+_MOST_TIMES = 3
 
 
 def infeasible(
@@ -47,7 +48,7 @@ def infeasible(
         where = "all devices together have" if gap.group < 0 else "the largest limit is"
         lines.append(
             f"None can: {what} takes at least {_size(gap.needed_bytes)} "
-            f"(while {_node(problem, gap.node)} runs), and {where} {_size(gap.limit_bytes)}."
+            f"({_when(problem, gap.node)}), and {where} {_size(gap.limit_bytes)}."
         )
     lines.append(f"The closest found (by {name}):")
     for each in shortfalls:
@@ -145,8 +146,7 @@ def _devices_needed(problem: PlacementProblem) -> int:
         limits = larger.lists.limit_bytes
         profiles = Profiles(larger)
         device = pack(larger, profiles, limits)
-        simulation = simulate(larger, expand(larger, device))
-        if simulation.fits(limits) or repair(larger, profiles, device).excess_bytes == 0:
+        if judge(larger, expand(larger, device)).fits(limits):
             return count
     return 0
 
@@ -164,13 +164,15 @@ def _machine(problem: PlacementProblem) -> str:
     return f"{count} devices ({', '.join(map(_size, limits))})"
 
 
-def _node(problem: PlacementProblem, node: int) -> str:
+def _when(problem: PlacementProblem, node: int) -> str:
+    if problem.lists.is_argument[node]:
+        return "at the start of the step"
     source = problem.node_sources[node]
-    return f"'{problem.node_names[node]}'" + (f" at {source}" if source else "")
+    return f"while '{problem.node_names[node]}'" + (f" at {source}" if source else "") + " runs"
 
 
 def _size(nbytes: int) -> str:
-    """``1.50 MiB (1572864 bytes)`` would drown the message; exact figures are on the error."""
+    """``1.50 MiB``; the exact figures are on the error."""
     for unit, factor in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
         if nbytes >= factor:
             return f"{nbytes / factor:.2f} {unit}"

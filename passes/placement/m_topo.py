@@ -43,7 +43,9 @@ def fill(
     filled = [0.0] * problem.devices
     current = 0
     overflows = 0
-    for node in problem.order:
+    is_argument = problem.lists.is_argument
+    # A group's place in the order is that of its first task; arguments all come before any task.
+    for node in sorted(problem.order, key=is_argument.__getitem__):
         group = problem.lists.group[node]
         if ledger.device[group] >= 0 or units.waits(group):
             continue

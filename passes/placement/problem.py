@@ -180,6 +180,8 @@ class ProblemLists:
     group: list[int]
     #: Tensors that each node reads, each once.
     reads: list[list[int]]
+    #: How many of them are results of tasks, not arguments.
+    task_reads: list[int]
     #: Tensors that each node gives.
     gives: list[list[int]]
     limit_bytes: list[int]
@@ -206,10 +208,11 @@ class ProblemLists:
             for reader in own:
                 reads[reader].append(tensor)
         machine = problem.machine
+        is_argument = problem.is_argument.tolist()
         return ProblemLists(
             seconds=problem.seconds.tolist(),
             temporary_bytes=problem.temporary_bytes.tolist(),
-            is_argument=problem.is_argument.tolist(),
+            is_argument=is_argument,
             tensor_bytes=problem.tensor_bytes.tolist(),
             producer=producer,
             readers=readers,
@@ -217,6 +220,9 @@ class ProblemLists:
             alias=problem.alias.tolist(),
             group=problem.group.tolist(),
             reads=reads,
+            task_reads=[
+                sum(not is_argument[producer[tensor]] for tensor in tensors) for tensors in reads
+            ],
             gives=gives,
             limit_bytes=machine.limit_bytes.tolist(),
             processor=machine.processor.tolist(),

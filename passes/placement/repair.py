@@ -16,17 +16,18 @@ from baechi_jax.passes.placement.baselines import group_edges
 from baechi_jax.passes.placement.ledger import Ledger, Profiles
 from baechi_jax.passes.placement.m_topo import fill
 from baechi_jax.passes.placement.placement import expand
-from baechi_jax.passes.simulate.simulator import Simulation, simulate
+from baechi_jax.passes.simulate.judge import judge, judge_with_rule, play
 
 if TYPE_CHECKING:
     from baechi_jax.passes.placement.problem import PlacementProblem
+    from baechi_jax.passes.simulate.simulator import Simulation
 
 #: Moves that are simulated in each round.
 _TRIED = 6
 #: Most rounds.
 _ROUNDS = 60
 #: Most nodes simulated in one repair, over all simulations.
-_NODE_BUDGET = 120_000
+_NODE_BUDGET = 40_000
 #: Steps of the search for the least fraction of the limits that packing needs.
 _PACK_STEPS = 12
 
@@ -41,17 +42,14 @@ class Repaired:
     moves: int
 
 
-def repair(
-    problem: PlacementProblem,
-    profiles: Profiles,
-    device_of_group: list[int],
-    simulation: Simulation | None = None,
-) -> Repaired:
-    """Move groups until every peak is within its limit, or nothing helps any more."""
+def repair(problem: PlacementProblem, profiles: Profiles, device_of_group: list[int]) -> Repaired:
+    """Move groups until every peak is within its limit, or nothing helps any more.
+
+    Moves are simulated under the rule that is best at the start; the outcome is judged by all.
+    """
     limits = problem.lists.limit_bytes
     device = list(device_of_group)
-    if simulation is None:
-        simulation = simulate(problem, expand(problem, device))
+    simulation, rule = judge_with_rule(problem, expand(problem, device))
     excess = simulation.excess_bytes(limits)
     edges: list[dict[int, int]] | None = None
     budget = max(_TRIED * 4, _NODE_BUDGET // max(1, problem.nodes))
@@ -68,7 +66,7 @@ def repair(
             trial[group] = target
             if tuple(trial) in seen:
                 continue
-            outcome = simulate(problem, expand(problem, trial))
+            outcome = play(problem, expand(problem, trial), rule)
             budget -= 1
             left = outcome.excess_bytes(limits)
             key = (left, outcome.makespan_seconds, group, target)
@@ -81,6 +79,9 @@ def repair(
         seen.add(tuple(device))
         simulation = found
         moves += 1
+    if moves:
+        simulation = judge(problem, expand(problem, device))
+        excess = simulation.excess_bytes(limits)
     return Repaired(device, simulation, excess, moves)
 
 

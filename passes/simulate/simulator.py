@@ -113,7 +113,7 @@ class _Run:
         else:
             self.priority = problem.position
         processors = problem.machine.processors
-        self.missing = [len(reads) for reads in lists.reads]
+        self.missing = list(lists.task_reads)
         self.ready: list[list[tuple[float, int]]] = [[] for _ in range(processors)]
         self.idle = [True] * processors
         self.queues = None if order is None else self._device_queues(order)
@@ -126,8 +126,12 @@ class _Run:
         #: Uses of each tensor on its own device that are still to end: readers there, transfers.
         self.left = [0] * problem.tensors
         self.copy_left: dict[tuple[int, int], int] = {}
+        #: Readers of each tensor on other devices, by device.
         self.remote: list[dict[int, list[int]] | None] = [None] * problem.tensors
-        self.taken = [False] * problem.tensors
+        #: Device of each tensor's producer.
+        self.home = [device[node] for node in lists.producer]
+        #: Tensors that are not freed after their last use: persistent ones, buffers taken over.
+        self.kept = list(lists.persistent)
         self._count_uses()
         self.wire_queues = None if transfer_order is None else self._wire_queues(transfer_order)
         self.memory = [0] * devices
@@ -146,17 +150,17 @@ class _Run:
         """All of it."""
         lists, nodes = self.lists, self.problem.nodes
         now = 0.0
-        arguments = [node for node, yes in enumerate(lists.is_argument) if yes]
-        for node in arguments:
-            for tensor in lists.gives[node]:
-                self._take(self.device[node], lists.tensor_bytes[tensor], 0.0)
-        for node, reads in enumerate(lists.reads):
-            if not reads and not lists.is_argument[node]:
+        done = 0
+        for node, is_argument in enumerate(lists.is_argument):
+            if is_argument:
+                done += 1
+                for tensor in lists.gives[node]:
+                    self._take(self.device[node], lists.tensor_bytes[tensor], 0.0)
+                    remote = self.remote[tensor]
+                    if remote is not None:
+                        self._ask(tensor, remote)
+            elif self.missing[node] == 0:
                 self._make_ready(node)
-        for node in arguments:
-            for tensor in lists.gives[node]:
-                self._produce(tensor)
-        done = len(arguments)
         self._start_what_can(0.0)
         events = self.events
         while events:
@@ -175,7 +179,7 @@ class _Run:
             start_seconds=self.start,
             end_seconds=self.end,
             transfers=[
-                Transfer(tensor, self.device[lists.producer[tensor]], target, start, end)
+                Transfer(tensor, self.home[tensor], target, start, end)
                 for (tensor, target), start, end in zip(self.moves, self.move_start, self.move_end)
             ],
             makespan_seconds=now,
@@ -186,11 +190,10 @@ class _Run:
         )
 
     def _count_uses(self) -> None:
-        device, lists = self.device, self.lists
-        for tensor, (node, readers) in enumerate(zip(lists.producer, lists.readers)):
-            home = device[node]
-            local = 0
+        device, left = self.device, self.left
+        for tensor, (home, readers) in enumerate(zip(self.home, self.lists.readers)):
             remote: dict[int, list[int]] | None = None
+            local = 0
             for reader in readers:
                 where = device[reader]
                 if where == home:
@@ -202,9 +205,14 @@ class _Run:
             if remote is not None:
                 self.remote[tensor] = remote
                 local += len(remote)
+                from_argument = self.lists.is_argument[self.lists.producer[tensor]]
                 for where, there in remote.items():
                     self.copy_left[tensor, where] = len(there)
-            self.left[tensor] = local
+                    if from_argument:
+                        # An argument is there from the start, a copy of it is not.
+                        for reader in there:
+                            self.missing[reader] += 1
+            left[tensor] = local
 
     # Memory -------------------------------------------------------------------------------------
 
@@ -216,13 +224,6 @@ class _Run:
             self.peak_at[device] = now
         if self.record:
             self.steps[device].append((now, total))
-
-    def _use_ended(self, tensor: int, home: int) -> int:
-        """One use of ``tensor`` on its own device has ended: bytes to give back."""
-        self.left[tensor] -= 1
-        if self.left[tensor] or self.lists.persistent[tensor] or self.taken[tensor]:
-            return 0
-        return self.lists.tensor_bytes[tensor]
 
     # Nodes --------------------------------------------------------------------------------------
 
@@ -270,7 +271,7 @@ class _Run:
                 nbytes += lists.tensor_bytes[tensor]
                 old = lists.alias[tensor]
                 if old >= 0 and self._takes_over(node, old):
-                    self.taken[old] = True
+                    self.kept[old] = True
                     nbytes -= lists.tensor_bytes[old]
             self._take(device, nbytes, now)
             heappush(self.events, (now + seconds, node))
@@ -283,7 +284,7 @@ class _Run:
                 continue
             self.wire_idle[wire] = False
             tensor, target = self.moves[move]
-            source = self.device[lists.producer[tensor]]
+            source = self.home[tensor]
             nbytes = lists.tensor_bytes[tensor]
             self.move_start[move] = now
             self._take(target, nbytes, now)
@@ -299,63 +300,59 @@ class _Run:
         """Whether a result of ``node`` can have the buffer of the argument's tensor ``old``."""
         return (
             self.left[old] == 1
-            and not self.taken[old]
-            and not self.lists.persistent[old]
+            and not self.kept[old]
+            and self.home[old] == self.device[node]
             and node in self.lists.readers[old]
-            and self.device[self.lists.producer[old]] == self.device[node]
         )
 
     def _end_node(self, node: int, now: float) -> None:
-        lists = self.lists
+        lists, home, left, missing = self.lists, self.home, self.left, self.missing
         self.end[node] = now
         device = self.device[node]
         freed = lists.temporary_bytes[node]
         for tensor in lists.reads[node]:
-            if self.device[lists.producer[tensor]] == device:
-                freed += self._use_ended(tensor, device)
+            if home[tensor] == device:
+                left[tensor] -= 1
+                if not left[tensor] and not self.kept[tensor]:
+                    freed += lists.tensor_bytes[tensor]
             else:
                 key = (tensor, device)
                 self.copy_left[key] -= 1
                 if not self.copy_left[key]:
                     freed += lists.tensor_bytes[tensor]
         for tensor in lists.gives[node]:
-            if self.left[tensor]:
-                self._produce(tensor)
-            elif not lists.persistent[tensor]:
-                freed += lists.tensor_bytes[tensor]
+            if not left[tensor]:
+                if not lists.persistent[tensor]:
+                    freed += lists.tensor_bytes[tensor]
+                continue
+            remote = self.remote[tensor]
+            if remote is not None:
+                self._ask(tensor, remote)
+            for reader in lists.readers[tensor]:
+                if remote is None or self.device[reader] == device:
+                    missing[reader] -= 1
+                    if not missing[reader]:
+                        self._make_ready(reader)
         if freed:
             self._take(device, -freed, now)
         processor = lists.processor[device]
         self.idle[processor] = True
         self.touched.append(processor)
 
-    def _produce(self, tensor: int) -> None:
-        """``tensor`` is there: its readers may run, its transfers may start."""
-        lists = self.lists
-        home = self.device[lists.producer[tensor]]
-        remote = self.remote[tensor]
-        for reader in lists.readers[tensor]:
-            if self.device[reader] == home:
-                self._arrived(reader)
-        if remote is None:
-            return
+    def _ask(self, tensor: int, remote: dict[int, list[int]]) -> None:
+        """``tensor`` is there: its transfers may start."""
         for target, there in remote.items():
             move = len(self.moves)
             self.moves.append((tensor, target))
             self.move_start.append(0.0)
             self.move_end.append(0.0)
-            wire = lists.wire[home][target]
+            wire = self.lists.wire[self.home[tensor]][target]
             if self.wire_queues is None:
                 first = min(self.priority[reader] for reader in there)
                 heappush(self.waiting[wire], (first, move))
             else:
                 self.asked[tensor, target] = move
             self.touched_wires.append(wire)
-
-    def _arrived(self, reader: int) -> None:
-        self.missing[reader] -= 1
-        if self.missing[reader] == 0:
-            self._make_ready(reader)
 
     # Transfers ----------------------------------------------------------------------------------
 
@@ -370,17 +367,19 @@ class _Run:
         return self.asked[queue.pop()]
 
     def _end_transfer(self, move: int, now: float) -> None:
-        lists = self.lists
+        lists, missing = self.lists, self.missing
         self.move_end[move] = now
         tensor, target = self.moves[move]
-        home = self.device[lists.producer[tensor]]
-        freed = self._use_ended(tensor, home)
-        if freed:
-            self._take(home, -freed, now)
+        home = self.home[tensor]
+        self.left[tensor] -= 1
+        if not self.left[tensor] and not self.kept[tensor]:
+            self._take(home, -lists.tensor_bytes[tensor], now)
         remote = self.remote[tensor]
         assert remote is not None
         for reader in remote[target]:
-            self._arrived(reader)
+            missing[reader] -= 1
+            if not missing[reader]:
+                self._make_ready(reader)
         wire = lists.wire[home][target]
         self.wire_idle[wire] = True
         self.touched_wires.append(wire)
@@ -407,12 +406,11 @@ class _Run:
     def _wire_queues(
         self, transfer_order: Sequence[tuple[int, int]]
     ) -> list[list[tuple[int, int]]]:
-        """For each wire, its transfers, the next one last; copies that nobody reads are left out."""
+        """For each wire, its transfers, the next one last, without copies that nobody reads."""
         queues: list[list[tuple[int, int]]] = [[] for _ in self.wire_idle]
         for tensor, target in reversed(transfer_order):
             if (tensor, target) in self.copy_left:
-                source = self.device[self.lists.producer[tensor]]
-                queues[self.lists.wire[source][target]].append((tensor, target))
+                queues[self.lists.wire[self.home[tensor]][target]].append((tensor, target))
         return queues
 
     def _stuck(self) -> str:

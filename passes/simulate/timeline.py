@@ -10,9 +10,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from baechi_jax.ir.core import Module, Operation
-from baechi_jax.ir.function import argument_attributes
 from baechi_jax.ir.location import Location
-from baechi_jax.passes.placement.from_module import ModuleProblem, device_of, from_module
+from baechi_jax.passes.placement.from_module import ModuleProblem, from_module, placed_devices
 from baechi_jax.passes.simulate.simulator import Simulation, simulate
 
 
@@ -82,19 +81,7 @@ def run_module(module: Module, *, in_order: bool | None = None) -> ModuleRun:
     """
     source = from_module(module)
     problem = source.problem
-    devices = problem.devices
-    assignment = [0] * problem.nodes
-    entries = argument_attributes(module.main)
-    for index, entry in enumerate(entries):
-        name = problem.node_names[index]
-        what = f"'baechi.devices' of argument '{name}'"
-        assignment[source.node_of_argument(index)] = device_of(
-            entry.get("baechi.devices"), what, devices
-        )
-    for index, task in enumerate(source.tasks):
-        node = source.node_of_task(index)
-        what = f"'baechi.devices' of task '{problem.node_names[node]}' at {task.location}"
-        assignment[node] = device_of(task.attributes.get("baechi.devices"), what, devices)
+    assignment = placed_devices(module, source)
     sends = source.sends
     if in_order is None:
         in_order = bool(sends)

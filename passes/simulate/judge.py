@@ -1,0 +1,86 @@
+"""The simulation that a placement is judged by: the best of a few rules of who goes first.
+
+``schedule`` tries rules too, and placing by the worst of them would be placing for a step that
+nobody runs.
+
+- ``LONGEST_WAY``: of the ready nodes, the one whose longest way to the end takes most seconds.
+  Short steps.
+- ``PROGRAM_ORDER``: of the ready nodes, the first in program order. Keeps less in memory.
+- ``STRICT_ORDER``: each device runs its nodes in program order and waits for each. Where a node can
+  run long before it is wanted (a value computed again for the backward pass), only this keeps its
+  results from lying about.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from baechi_jax.passes.simulate.simulator import Simulation, simulate
+
+if TYPE_CHECKING:
+    from baechi_jax.passes.placement.problem import PlacementProblem
+
+LONGEST_WAY, PROGRAM_ORDER, STRICT_ORDER = range(3)
+#: In the order in which ``judge`` tries them.
+RULES = (LONGEST_WAY, PROGRAM_ORDER, STRICT_ORDER)
+
+
+def judge(problem: PlacementProblem, assignment: Sequence[int]) -> Simulation:
+    """Simulate under one rule after another until one keeps the memory limits.
+
+    If none does, the one that is above them by the fewest bytes; of equals, the shorter. Raises
+    PlacementProblemError when the assignment does not fit the problem.
+    """
+    return judge_with_rule(problem, assignment)[0]
+
+
+def judge_with_rule(problem: PlacementProblem, assignment: Sequence[int]) -> tuple[Simulation, int]:
+    """``judge``, and the rule that it chose."""
+    limits = problem.lists.limit_bytes
+    best: tuple[int, float, int] | None = None
+    chosen: Simulation | None = None
+    for rule in RULES:
+        simulation = play(problem, assignment, rule)
+        excess = simulation.excess_bytes(limits)
+        key = (excess, simulation.makespan_seconds, rule)
+        if best is None or key < best:
+            best, chosen = key, simulation
+        if not excess:
+            break
+    assert best is not None
+    assert chosen is not None
+    return chosen, best[2]
+
+
+def play(problem: PlacementProblem, assignment: Sequence[int], rule: int) -> Simulation:
+    """Simulate under one of ``RULES``."""
+    if rule == STRICT_ORDER:
+        return simulate(problem, assignment, problem.order)
+    if rule == PROGRAM_ORDER:
+        return simulate(problem, assignment)
+    return simulate(problem, assignment, priority=longest_way(problem, assignment))
+
+
+def longest_way(problem: PlacementProblem, assignment: Sequence[int]) -> list[float]:
+    """For each node, minus the seconds from its start to the end of the step on its longest way.
+
+    Transfers count where the ends are on different devices. As a priority: longest way first.
+    """
+    lists = problem.lists
+    latency, per_byte = lists.latency_seconds, lists.seconds_per_byte
+    way = [0.0] * problem.nodes
+    for node in reversed(problem.order):
+        here = assignment[node]
+        longest = 0.0
+        for tensor in lists.gives[node]:
+            nbytes = lists.tensor_bytes[tensor]
+            for reader in lists.readers[tensor]:
+                seconds = way[reader]
+                there = assignment[reader]
+                if there != here:
+                    seconds += latency[here][there] + nbytes * per_byte[here][there]
+                if seconds > longest:
+                    longest = seconds
+        way[node] = lists.seconds[node][here] + longest
+    return [-seconds for seconds in way]
