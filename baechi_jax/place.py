@@ -29,9 +29,10 @@ from baechi_jax.ir.function import argument_attributes
 from baechi_jax.ir.topology import Topology
 from baechi_jax.ir.trace import Trace, trace
 from baechi_jax.local import local_topology
-from baechi_jax.passes.pipeline import parse_pipeline
-from baechi_jax.passes.placement.errors import InfeasiblePlacementError
-from baechi_jax.passes.registry import Pass
+from baechi_jax.passes.pipeline import parse_pipeline, print_pipeline
+from baechi_jax.passes.placement.auto import PLACERS
+from baechi_jax.passes.placement.errors import InfeasiblePlacementError, PlacerError
+from baechi_jax.passes.registry import Pass, suggestion
 from baechi_jax.placed_state import (
     PinResults,
     PlacedLeaf,
@@ -337,7 +338,7 @@ class PlacedFunction:
         self, args: Any, kwargs: Any, leaves: Any, tree: Any, static: Any, context: Any
     ) -> Compiled:
         with self._lock:
-            types_ = tuple(_type_key(leaf) for leaf in leaves)
+            types_ = _type_keys(leaves)
             entry = self._entries.get((tree, static, context, types_))
             if entry is None or entry.compiled is None:
                 self._count_miss(tree, static, types_)
@@ -353,7 +354,7 @@ class PlacedFunction:
         dynamic, static = self._signature.split(args, kwargs)
         leaves, tree = jax.tree.flatten(dynamic)
         context = compat.trace_context()
-        key = (tree, static, context, tuple(_type_key(leaf) for leaf in leaves))
+        key = (tree, static, context, _type_keys(leaves))
         with self._lock:
             entry = self._entries.get(key)
             if entry is None:
@@ -541,11 +542,12 @@ def _topology(given: Topology | str | Path | None) -> Topology | None:
 
 
 def _pipeline(pipeline: str | Sequence[Pass] | None, placer: str) -> str:
-    from baechi_jax.passes.pipeline import print_pipeline
-
     if pipeline is None:
         if not isinstance(placer, str):
             raise TypeError(f"placer must be a string, found {placer!r}")
+        # "single:2" is device 2 alone.
+        if placer.partition(":")[0] not in PLACERS:
+            raise PlacerError(f"unknown placer '{placer}'{suggestion(placer, PLACERS)}")
         text = pipeline_text(placer)
     elif isinstance(pipeline, str):
         text = pipeline
@@ -561,11 +563,13 @@ def _wanted(names: Sequence[str], avals: Sequence[Any]) -> list[Wanted]:
     ]
 
 
+def _type_keys(leaves: Sequence[Any]) -> tuple[Any, ...]:
+    """Shape, dtype and weak type of each leaf, as a key."""
+    return tuple(map(_type_key, leaves))
+
+
 def _type_key(leaf: Any) -> Any:
-    """Shape, dtype and weak type of a leaf, as a key."""
-    if isinstance(leaf, jax.ShapeDtypeStruct):
-        return (leaf.shape, leaf.dtype, bool(getattr(leaf, "weak_type", False)))
-    aval = jax.typeof(leaf)
+    aval = leaf if isinstance(leaf, jax.ShapeDtypeStruct) else jax.typeof(leaf)
     return (aval.shape, aval.dtype, bool(getattr(aval, "weak_type", False)))
 
 

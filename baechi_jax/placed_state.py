@@ -15,7 +15,12 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from baechi_jax.ir.core import Module, Operation, Value
-from baechi_jax.ir.function import argument_attributes, set_argument_attributes
+from baechi_jax.ir.function import (
+    argument_attributes,
+    result_attributes,
+    set_argument_attributes,
+    set_result_attributes,
+)
 from baechi_jax.ir.match_state import Leaf, match_state
 from baechi_jax.passes.registry import Pass
 from baechi_jax.passes.tasks import LITERAL
@@ -108,23 +113,29 @@ def pin_arguments(module: Module, devices: Mapping[int, int]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class PinResults(Pass):
-    """Pin what computes result ``results[i]`` to ``devices[i]``.
+    """Make result ``results[i]`` on ``devices[i]``.
 
-    So is what only such ops read: an initialiser's array is made where it will stay, from its first
-    random bits on. An op that results on several devices need stays free.
+    What computes it is pinned there, and what only such ops read: an initialiser's array is made
+    where it will stay, from its first random bits on. An op that results on several devices need
+    stays free; ``baechi.devices`` in ``res_attrs`` lets the runtime move what it gives.
     """
 
     name: ClassVar[str] = "pin-results"
-    summary: ClassVar[str] = "pin the ops that compute certain results, and what only they read"
+    summary: ClassVar[str] = "make results on given devices"
 
     results: tuple[int, ...]
     devices: tuple[int, ...]
 
     def run(self, module: Module) -> None:
-        """Set ``baechi.pin`` on ops of ``@main``."""
-        block = module.main.body
+        """Set ``baechi.pin`` on ops of ``@main``, ``baechi.devices`` on its results."""
+        func = module.main
+        block = func.body
         wanted: dict[Operation, set[int]] = {}
         targets = dict(zip(self.results, self.devices, strict=True))
+        entries = result_attributes(func)
+        for index, device in targets.items():
+            entries[index]["baechi.devices"] = (device,)
+        set_result_attributes(func, entries)
         for index, value in enumerate(block.terminator.operands):
             owner = value.defining_op
             if owner is not None:
@@ -133,6 +144,8 @@ class PinResults(Pass):
         for op in reversed(block.ops[:-1]):
             if op.name == LITERAL:
                 # Literals belong to nobody: each task gets its own copy.
+                continue
+            if op.name == "baechi.literal":
                 continue
             places = wanted.get(op, set())
             if len(places) == 1 and -1 not in places:

@@ -8,7 +8,8 @@ copy a name. Tokens have no slot: the order of issue and JAX's own runtime token
 order.
 
 As with ``jax.jit``, every result has a buffer of its own: a value that is returned twice, and an
-undonated argument that is returned, are copied at the end of the step.
+undonated argument that is returned, are copied at the end of the step; so is a result that
+``res_attrs`` wants on another device (``baechi.devices``) than the one that computes it.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from baechi_jax.ir.attributes import Attribute, as_tuple
 from baechi_jax.ir.core import Module, Operation, Value
 from baechi_jax.ir.cost import DeviceMemory
 from baechi_jax.ir.errors import IRError
-from baechi_jax.ir.function import argument_attributes
+from baechi_jax.ir.function import argument_attributes, result_attributes
 from baechi_jax.ir.types import OnType, TokenType, Type, unplaced
 
 
@@ -61,7 +62,7 @@ class Wait:
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """Give results a buffer of their own: copy ``inputs`` to ``outputs`` on the same device."""
+    """Give results a buffer of their own: copy ``inputs[i]`` to ``outputs[i]`` on ``targets[i]``."""
 
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
@@ -258,19 +259,24 @@ class _Reader:
         returned: list[int] = []
         seen: set[int] = set()
         copied: list[tuple[int, int]] = []
-        for value in self.main.body.terminator.operands:
+        entries = result_attributes(self.main)
+        for value, entry in zip(self.main.body.terminator.operands, entries, strict=True):
             slot = self.slots[value]
+            target = entry.get("baechi.devices", (self.devices[slot],))
+            assert isinstance(target, tuple)
+            assert isinstance(target[0], int)
             is_kept_argument = slot < len(arguments) and not arguments[slot].donated
-            if slot not in seen and not is_kept_argument:
-                returned.append(slot)
-            else:
-                fresh = self._new_slot(None, self.devices[slot], self.types[slot])
+            elsewhere = target[0] != self.devices[slot]
+            if slot in seen or is_kept_argument or elsewhere:
+                fresh = self._new_slot(None, target[0], self.types[slot])
                 copied.append((slot, fresh))
                 returned.append(fresh)
+            else:
+                returned.append(slot)
             seen.add(slot)
         if copied:
             sources, fresh_slots = zip(*copied, strict=True)
-            targets = tuple(self.devices[slot] for slot in sources)
+            targets = tuple(self.devices[slot] for slot in fresh_slots)
             self.instructions.append(Copy(sources, fresh_slots, targets))
         return tuple(returned)
 

@@ -64,7 +64,15 @@ class ArgumentPlacer:
 
     def _examine(self, index: int, leaf: Any) -> bool | None:
         """Whether leaf ``index`` lies in its place; None when its type is wrong."""
-        aval = abstract(leaf)
+        if isinstance(leaf, jax.ShapeDtypeStruct):
+            raise ArgumentError(
+                f"argument {self.arguments[index].name} is a shape, not an array; shapes are for "
+                "plan, trace and lower"
+            )
+        try:
+            aval = abstract(leaf)
+        except TypeError:
+            return None
         if not same_type(aval, self.avals[index]):
             return None
         if not isinstance(leaf, jax.Array) or not _lies_on(leaf, self.shardings[index]):
