@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parents[1]
 
 def _blocks(page: str) -> str:
     text = (ROOT / page).read_text(encoding="utf-8")
-    return "\n".join(re.findall(r"^```python\n(.*?)^```", text, re.S | re.M))
+    return "\n".join(re.findall(r"^```python\n(.*?)^```", text, re.DOTALL | re.MULTILINE))
 
 
 def _run(code: str, folder: Path) -> str:

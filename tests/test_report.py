@@ -208,7 +208,7 @@ def test_a_module_that_is_not_placed_is_refused() -> None:
 
 def data_of(page: str) -> dict[str, object]:
     """The JSON that is embedded in a page."""
-    found = re.search(r'<script type="application/json" id="data">(.*?)</script>', page, re.S)
+    found = re.search(r'<script type="application/json" id="data">(.*?)</script>', page, re.DOTALL)
     assert found is not None
     data = json.loads(found[1])
     assert isinstance(data, dict)
