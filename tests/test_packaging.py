@@ -1,5 +1,6 @@
 """What is built from this checkout, and what starts without the heavy libraries."""
 
+import re
 import shutil
 import subprocess
 import sys
@@ -95,3 +96,29 @@ def test_every_entry_point_exists() -> None:
     for target in scripts.values():
         module, _, name = target.partition(":")
         assert callable(getattr(importlib.import_module(module), name)), target
+
+
+def test_an_interpreter_is_found_by_trying_it() -> None:
+    script = str(ROOT / ".ci" / "find-python")
+    version = f"{sys.version_info.major}.{sys.version_info.minor}"
+    found = subprocess.run([script, version], capture_output=True, text=True, check=True)
+    assert Path(found.stdout.strip()).exists()
+    missing = subprocess.run(
+        [script, "9.9", "exactly"], capture_output=True, text=True, check=False
+    )
+    assert missing.returncode == 1
+    assert "No Python 9.9" in missing.stderr
+    assert "make PYTHON=" in missing.stderr
+
+
+def test_links_between_pages_lead_somewhere() -> None:
+    pages = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
+    assert len(pages) > 10
+    broken: list[str] = []
+    for page in pages:
+        text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+        links = re.findall(r"\]\(([^)#\s]+)", text) + re.findall(r'src="([^"]+)"', text)
+        for link in links:
+            if "://" not in link and not (page.parent / link).exists():
+                broken.append(f"{page.relative_to(ROOT)}: {link}")
+    assert broken == []
