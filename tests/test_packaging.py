@@ -77,7 +77,8 @@ def test_a_wheel_can_be_built_from_the_source_archive(source: Path, tmp_path: Pa
 )
 def test_nothing_heavy_is_imported_until_it_is_used(code: str) -> None:
     check = (
-        "import sys; heavy = {'jax', 'numba', 'mip', 'networkx', 'scipy', 'numpy'} & set(sys.modules);"
+        "import sys\n"
+        "heavy = {'jax', 'numba', 'mip', 'networkx', 'scipy', 'numpy'} & set(sys.modules)\n"
         "sys.exit(f'imported {sorted(heavy)}' if heavy else 0)"
     )
     done = subprocess.run(
