@@ -67,6 +67,8 @@ def main() -> None:
 
     console.rule("plan")
     topology = baechi.local_topology(memory=options.memory)
+    for old in (options.output / "ir").glob("[0-9][0-9]_*.mlir"):
+        old.unlink()
     step = baechi.place(
         charlm.train_step,
         topology=topology,
