@@ -12,14 +12,14 @@ import re
 from baechi_jax.ir.errors import ParseError
 
 _STRING_OR_COMMENT = re.compile(r'"(?:[^"\\\n]|\\.)*"|//[^\n]*')
-_SPACE = re.compile(r"\s*")
-_STRING = re.compile(r'\s*"((?:[^"\\\n]|\\.)*)"')
+_SPACE = re.compile(r"\s*", re.ASCII)
+_STRING = re.compile(r'\s*"((?:[^"\\\n]|\\.)*)"', re.ASCII)
 _ESCAPE = re.compile(r'\\(?:(["\\nt])|([0-9A-Fa-f]{2})|.)', re.DOTALL)
 _FOUND = re.compile(r'[\w$.]+|"(?:[^"\\\n]|\\.)*"|[%@#^!][\w$.#-]*|->|::|\S', re.ASCII)
 
 #: What ends with what, for skipping over a bracketed text.
 _CLOSING = {"<": ">", "[": "]", "(": ")", "{": "}"}
-_BRACKET = re.compile(r'->|[<>\[\](){}"\0]')
+_BRACKET = re.compile(r'->|[<>\[\](){}"]')
 
 
 class Scanner:

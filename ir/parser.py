@@ -101,6 +101,8 @@ class _Parser(AttributeParser):
                 result = rule()
         except RecursionError:
             raise scanner.error("nested too deeply") from None
+        except ValueError as error:  # a number of thousands of digits
+            raise scanner.error(str(error)) from error
         if not scanner.at_end():
             raise scanner.error(f"expected the end of the text, found {scanner.found()}")
         return result
@@ -134,12 +136,11 @@ class _Parser(AttributeParser):
             pos = scanner.pos
         operands = self._operands(operand_text, operands_start) if operand_text else []
 
-        char = text[pos : pos + 1]
-        if char != " " or text[pos + 1 : pos + 2] not in ":{(":
-            char = scanner.peek()
-        else:
+        char = text[pos + 1 : pos + 2]
+        if text[pos : pos + 1] == " " and char in (":", "{", "("):
             scanner.pos = pos + 1
-            char = text[pos + 1]
+        else:
+            char = scanner.peek()
         if char == "[":
             raise scanner.error(
                 f"'{name}' branches to other blocks; control flow is structured here: use regions"
@@ -250,6 +251,8 @@ class _Parser(AttributeParser):
         if None not in known:
             return known  # type: ignore[return-value]
         operands: list[Value] = []
+        if text.isspace():
+            return operands
         for part in text.split(","):
             name = part.strip()
             operands.append(values.get(name) or self._use(name, part, start))

@@ -42,7 +42,7 @@ _ARROW = re.compile(r"\s*->")
 _DEVICES = re.compile(r"\s*\[([\d\s,]*)\]\s*,", re.ASCII)
 
 #: A type whose brackets nest at most three deep and whose strings hold no bracket: nearly all.
-_INNER = r'(?:[^<>"-]|->|-|"[^"\\<>\n]*")'
+_INNER = r'(?:[^<>"-]|->|-(?!>)|"[^"\\<>\n]*")'
 SIMPLE_TYPE = rf"(?:tensor|![\w.$]++)(?:<(?:{_INNER}|<(?:{_INNER}|<{_INNER}*>)*>)*>|(?![\w.$<]))"
 _SIMPLE_TYPE = re.compile(rf"\s*({SIMPLE_TYPE})", re.ASCII)
 
@@ -74,6 +74,7 @@ class TypeParser(ABC):
         #: Where the value of each alias is; found when the first alias is met.
         self._alias_positions: dict[str, int] | None = None
         self._alias_values: dict[str, object] = {}
+        self._alias_ends: dict[str, int] = {}
 
     @abstractmethod
     def attribute(self) -> Attribute:
@@ -95,11 +96,14 @@ class TypeParser(ABC):
     def skip_alias_definition(self) -> None:
         """Move past ``#name = value``, checking it."""
         scanner = self.scanner
+        start = scanner.space_end()
         match = scanner.match(_ALIAS)
-        if match is None or match.group(1) not in self._aliases():
+        if match is None:
             raise scanner.error(f"expected an operation, found {scanner.found()}")
-        scanner.expect("=", "after the name of an alias")
-        self._alias_body(match.group(1))
+        if match.group(1) not in self._aliases():
+            raise scanner.error("expected '=' after the name of an alias")
+        self.alias(match.group(1), start)
+        scanner.pos = self._alias_ends[match.group(1)]
 
     def alias(self, name: str, start: int) -> object:
         """What the alias ``name``, used at ``start``, stands for."""
@@ -115,6 +119,7 @@ class TypeParser(ABC):
         self.scanner.pos = position
         self._alias_values[name] = _BEING_PARSED
         value = self._alias_values[name] = self._alias_body(name)
+        self._alias_ends[name] = self.scanner.pos
         self.scanner.pos = after
         return value
 
