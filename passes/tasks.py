@@ -14,7 +14,7 @@ from baechi_jax.ir.errors import PassError
 from baechi_jax.ir.function import argument_attributes
 from baechi_jax.ir.location import UNKNOWN, Location
 from baechi_jax.ir.topology import Topology
-from baechi_jax.ir.types import TensorType
+from baechi_jax.ir.types import TensorType, TokenType
 from baechi_jax.passes.cost.task import task_cost
 
 TASK = "baechi.task"
@@ -133,12 +133,12 @@ def _build_task(
         for result in op.results
         if any(_top_level(user, block, home) != number for user, _ in result.uses)
     ]
-    if not results:
+    if all(isinstance(result.type, TokenType) for result in results):
         # A task that only has effects: the constant becomes ready when the task has run, and is the
         # only thing that can prove it.
         witness = Operation(LITERAL, (), (TensorType((), "i1"),), {"value": True})
         body.append(witness)
-        results = list(witness.results)
+        results += witness.results
     inner.extend(body)
     inner.append(Operation(YIELD, results))
     task.set_operands(operands)

@@ -51,7 +51,7 @@ def label_operations(graph: OpGraph, units: Units, phases: Phases, classes: Clas
 def collect_clusters(graph: OpGraph, classes: Classes, label: Sequence[int]) -> list[list[int]]:
     """Operations of equal label, class and phase, each ascending, in an order in which they run.
 
-    Clusters of one class and phase whose labels are less than a segment apart are joined where no
+    Clusters of one class and phase whose labels are at most a segment apart are joined where no
     path leads from one to the other through a third: a class that alternates with another leaves
     no crumbs.
     """
@@ -68,7 +68,7 @@ def collect_clusters(graph: OpGraph, classes: Classes, label: Sequence[int]) -> 
     into = list(range(len(clusters)))
     for number, (at, *own) in enumerate(keys):
         before = last.get((own[0], own[1]))
-        if before is not None and at - before[1] < STRIDE and reach.may_join(before[0], number):
+        if before is not None and at - before[1] <= STRIDE and reach.may_join(before[0], number):
             reach.join(before[0], number)
             into[number] = into[before[0]]
             last[own[0], own[1]] = (before[0], before[1])

@@ -3,7 +3,7 @@
 The *phase* of an operation counts how often the way to it switches between forward operations and
 those traced under ``transpose(...)``: 0 forward, 1 backward, 2 update, and so on.
 
-An operation is *late* when it costs little and computing it just before its first reader keeps no
+An operation is *late* when it is cheap and computing it just before its first reader keeps no
 more bytes alive than computing it where it stands: masks and positions, which depend on arguments
 alone; moments scaled before the gradient is there; what ``choose-residuals`` recomputes. A late
 operation is in the phase of its first reader.
@@ -18,9 +18,13 @@ from baechi_jax.ir.types import nbytes
 from baechi_jax.passes.clustering.op_graph import OpGraph
 from baechi_jax.passes.dataflow import has_effect, is_backward
 
-#: An operation, with all that must be computed for it, costs little when it takes less than this
-#: fraction of the step.
+#: What depends on arguments alone may be late when it takes, with all that must be computed for it,
+#: at most this fraction of the step...
 _LITTLE = 1 / 200
+
+#: ...and another operation that only later phases read, at most this: it is computed once all the
+#: same, and only the time in which it could have run in parallel is lost.
+_MODERATE = 1 / 10
 
 
 @dataclass(slots=True)
@@ -34,7 +38,7 @@ class Phases:
 def find_phases(graph: OpGraph) -> Phases:
     """Phase and lateness of each operation; see the module docstring."""
     phase = [0] * graph.size
-    little = _LITTLE * sum(graph.seconds)
+    step = sum(graph.seconds)
     # Depends on arguments alone, with the seconds of everything before it (shared ones again).
     from_arguments = [False] * graph.size
     chain = list(graph.seconds)
@@ -48,12 +52,12 @@ def find_phases(graph: OpGraph) -> Phases:
         if most % 2 != is_backward(op):
             most += 1
         phase[index] = most
-        from_arguments[index] = alone and chain[index] <= little
+        from_arguments[index] = alone and chain[index] <= _LITTLE * step
     late = [False] * graph.size
     for index in range(graph.size - 1, -1, -1):
         readers = graph.successors[index]
         # What nobody reads stays where it is, so every chain of late ones ends somewhere.
-        if not readers or graph.returned[index] or graph.seconds[index] > little:
+        if not readers or graph.returned[index] or graph.seconds[index] > _MODERATE * step:
             continue
         first = min([phase[reader] for reader in readers])
         if from_arguments[index]:

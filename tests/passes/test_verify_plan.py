@@ -23,14 +23,13 @@ from baechi_jax.passes.tasks import tasks_of
 from baechi_jax.passes.verify_plan import VerifyPlan
 
 STEP = Path(__file__).parent / "data" / "step.mlir"
-FORWARD_BACK = "insert-transfers,schedule,plan-memory,partition"
 
 
 @cache
 def plan_text() -> str:
     """Layers 0 and 1 on device 0, the rest on device 1, with so little memory that it waits."""
     module = parse_module(STEP.read_text())
-    module.attributes["baechi.topology"] = Topology.uniform(2, Device(memory_bytes=75_000))
+    module.attributes["baechi.topology"] = Topology.uniform(2)
     PassManager(parse_pipeline("fuse-tasks{max-tasks=16}")).run(module)
     first = {"params[0]", "params[1]"}
     entries = argument_attributes(module.main)
@@ -39,8 +38,18 @@ def plan_text() -> str:
     set_argument_attributes(module.main, entries)
     for task in tasks_of(module.main):
         task.attributes["baechi.devices"] = (int(task.attributes["baechi.group"] not in first),)
-    PassManager(parse_pipeline(FORWARD_BACK)).run(module)
+    PassManager(parse_pipeline("insert-transfers,schedule,plan-memory")).run(module)
+    # Now that the peak is known, allow no more.
+    limit = memory_of(module)[0].peak_bytes
+    module.attributes["baechi.topology"] = Topology.uniform(2, Device(memory_bytes=limit))
+    PassManager(parse_pipeline("plan-memory,partition")).run(module)
     return print_module(module)
+
+
+def memory_of(module: Module) -> tuple[DeviceMemory, ...]:
+    memory = module.main.attributes["baechi.memory"]
+    assert isinstance(memory, tuple)
+    return tuple(each for each in memory if isinstance(each, DeviceMemory))
 
 
 @pytest.fixture
@@ -362,37 +371,41 @@ def test_a_donation_that_a_copy_may_still_read(plan: Module) -> None:
 
 
 def test_a_record_that_is_too_low(plan: Module) -> None:
-    memory = plan.main.attributes["baechi.memory"]
-    low = replace(memory[0], peak_bytes=memory[0].peak_bytes - 1)  # type: ignore[index, type-var]
-    plan.main.attributes["baechi.memory"] = (low, memory[1])  # type: ignore[index, assignment]
-    refuse(plan, errors.MemoryRecordError, "records peak_bytes = 73727 for device 0, .* 73728")
-
-
-def _limit(module: Module, limit: int) -> None:
-    """Another limit, in the record too."""
-    module.attributes["baechi.topology"] = Topology.uniform(2, Device(memory_bytes=limit))
-    memory = module.main.attributes["baechi.memory"]
-    assert isinstance(memory, tuple)
-    module.main.attributes["baechi.memory"] = tuple(
-        replace(each, limit_bytes=limit) for each in memory if isinstance(each, DeviceMemory)
+    first, second = memory_of(plan)
+    plan.main.attributes["baechi.memory"] = (
+        replace(first, peak_bytes=first.peak_bytes - 1),
+        second,
+    )
+    refuse(
+        plan,
+        errors.MemoryRecordError,
+        f"records peak_bytes = {first.peak_bytes - 1} for device 0, .* {first.peak_bytes}",
     )
 
 
 def test_a_peak_above_the_limit(plan: Module) -> None:
-    _limit(plan, 73_727)
-    with pytest.raises(errors.MemoryLimitError, match="device 0 needs 73,728 bytes") as caught:
+    peak = memory_of(plan)[0].peak_bytes
+    plan.attributes["baechi.topology"] = Topology.uniform(2, Device(memory_bytes=peak - 1))
+    plan.main.attributes["baechi.memory"] = tuple(
+        replace(each, limit_bytes=peak - 1) for each in memory_of(plan)
+    )
+    with pytest.raises(errors.MemoryLimitError, match=f"device 0 needs {peak:,} bytes") as caught:
         VerifyPlan().run(plan)
-    assert caught.value.device == 0
+    assert (caught.value.device, caught.value.peak_bytes) == (0, peak)
 
 
 def test_a_wait_too_few(plan: Module) -> None:
     plan.main.body.retain(lambda op: op.name != "baechi.wait")
     count = recount(view_of(plan))
+    assert count.ahead[0] > memory_of(plan)[0].limit_bytes
     plan.main.attributes["baechi.memory"] = tuple(
-        DeviceMemory(peak, ahead, resident, 75_000)
-        for peak, ahead, resident in zip(count.peak, count.ahead, count.resident)
+        replace(each, run_ahead_bytes=ahead) for each, ahead in zip(memory_of(plan), count.ahead)
     )
-    refuse(plan, errors.RunAheadLimitError, "device 0 may hold 77,824 bytes .* needs a wait more")
+    refuse(
+        plan,
+        errors.RunAheadLimitError,
+        f"device 0 may hold {count.ahead[0]:,} bytes .* needs a wait more",
+    )
 
 
 # Programs ---------------------------------------------------------------------------------------
