@@ -1,111 +1,227 @@
-"""Which operations of a task XLA turns into one kernel, and what memory that leaves.
+"""Which operations of a task XLA turns into one kernel.
 
-XLA fuses elementwise work into the kernels that read it. A value is *materialised*, that is written
-to memory, when the task returns it, when the operation that makes it is a kernel of its own
-(a matrix product), when one that reads it needs it in memory, or when it is too expensive to
-compute once per reader. All other values exist only inside kernels: they cost no bytes, and what
-they were computed from stays alive until the last kernel that needs them has run.
-
-Each materialised value is the *root* of one kernel. A cheap value that several kernels read is
-computed in each. Bitcasts (``reshape``) share the buffer of what they read.
+XLA fuses elementwise work into the kernels that read it. A value is *written out* when the task
+returns it, when a kernel of its own makes it (a matrix product), when a reader needs it in memory,
+or when it is too expensive to compute in several kernels. All other values exist only inside
+kernels: they cost no bytes, and what they are computed from lives until the last kernel that needs
+it has run. A cheap value that several kernels read is computed in each; even where it is written
+out for one reader, others compute it again if it depends on one large value only. The rules are
+those of ``xla/service/instruction_fusion.cc`` and ``cpu/cpu_instruction_fusion.cc``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable
 from dataclasses import dataclass
 
-from baechi_jax.ir.core import Operation, Value
+from baechi_jax.passes.cost.library import LibraryFusions
+from baechi_jax.passes.cost.lowering import Lowered
 from baechi_jax.passes.cost.primitives import Kind
-from baechi_jax.passes.cost.roofline import kind_of
 
-#: Kinds whose result may live inside the kernel that reads it.
-_FUSED = frozenset({Kind.ELEMENTWISE, Kind.EXPENSIVE, Kind.BROADCAST, Kind.MOVE, Kind.BITCAST})
+#: Kinds whose result may live inside the kernel that reads it, and that may hold what they read.
+_FUSIBLE = frozenset(
+    {Kind.ELEMENTWISE, Kind.EXPENSIVE, Kind.BROADCAST, Kind.MOVE, Kind.BITCAST}
+)
 
-#: Kinds that may hold what they read inside their kernel.
-_FUSING = frozenset({*_FUSED, Kind.REDUCE})
+#: Cheap, but XLA emits them badly, and not twice.
+_ONCE = frozenset({"jax.gather", "jax.pad", "jax.concatenate"})
 
 
 @dataclass(slots=True)
 class Kernels:
-    """The kernels of a task, in program order of their roots.
+    """The kernels of a task, in program order.
 
-    ``roots[k]`` is the index in the task's operations of the operation that ends kernel k;
-    ``members[k]`` the indices of all operations in it (a cheap one may be in several), the root
-    last; ``reads[k]`` the materialised values that it reads, each once. ``buffer`` maps a value to
-    the one whose buffer it shares, where that is another.
+    Per kernel: ``nodes``, the nodes in it with the last one last (none for a constant that is
+    written out); ``writes``, its buffers; ``reads``, the buffers that it reads, each with whether
+    element i of the result needs only element i of the buffer (it may then be written in place).
+    Buffers have the numbers of the values that they hold first; ``sizes`` are their bytes.
+    ``outputs`` are the buffers of the task's results.
     """
 
-    roots: list[int]
-    members: list[list[int]]
-    reads: list[list[Value]]
-    buffer: dict[Value, Value]
+    nodes: list[list[int]]
+    writes: list[list[int]]
+    reads: list[dict[int, bool]]
+    sizes: list[int]
+    outputs: list[int]
 
 
-def find_kernels(ops: Sequence[Operation], outputs: Sequence[Value]) -> Kernels:
-    """The kernels of ``ops``, which are in def-before-use order."""
-    kinds = [kind_of(op) for op in ops]
-    fused = _find_fused(ops, kinds, outputs)
-    buffer: dict[Value, Value] = {}
-    # For each fused value: the operations behind it, and the materialised values they read.
-    inside: dict[Value, tuple[list[int], list[Value]]] = {}
-    kernels = Kernels([], [], [], buffer)
-    for index, op in enumerate(ops):
-        kind = kinds[index]
-        if kind is Kind.NOTHING:
-            # A barrier's results are its operands.
-            if len(op.operands) == len(op.results):
-                for result, operand in zip(op.results, op.operands):
-                    buffer[result] = buffer.get(operand, operand)
-            continue
-        if kind is Kind.BITCAST and not fused[index] and op.operands:
-            operand = op.operands[0]
-            buffer[op.results[0]] = buffer.get(operand, operand)
-            continue
-        members: list[int] = []
-        reads: list[Value] = []
-        for operand in op.operands:
-            behind = inside.get(operand)
-            if behind is None:
-                reads.append(buffer.get(operand, operand))
+def find_kernels(lowered: Lowered) -> Kernels:
+    """Decide what is fused; see the module docstring."""
+    library = LibraryFusions(lowered)
+    fusion = _Fusion(lowered, library)
+    fusion.decide()
+    return fusion.kernels()
+
+
+class _Fusion:
+    def __init__(self, lowered: Lowered, library: LibraryFusions) -> None:
+        self.lowered = lowered
+        self.library = library
+        nodes = len(lowered.kinds)
+        #: Whether a value is written out.
+        self.written = [False] * len(lowered.sizes)
+        #: Readers that compute a value inside: per value, None for all of them.
+        self.inside: list[set[int] | None] = [set() for _ in lowered.sizes]
+        #: In how many kernels each node is.
+        self.copies = [1] * nodes
+        self.kept = set(lowered.outputs)
+
+    def decide(self) -> None:
+        """Fill ``written`` and ``inside``, readers first."""
+        lowered, library = self.lowered, self.library
+        kinds, written = lowered.kinds, self.written
+        for node in range(len(kinds) - 1, -1, -1):
+            writes = lowered.writes[node]
+            first = library.start[node]
+            if first >= 0:
+                if library.end[first] == node:
+                    written[writes[0]] = True
+                else:
+                    self.inside[writes[0]] = None
+            elif len(writes) == 1 and kinds[node] in _FUSIBLE:
+                self._decide(node, writes[0])
             else:
-                members += behind[0]
-                reads += behind[1]
-        members.append(index)
-        if len(members) > 2:
-            members = list(dict.fromkeys(members))
-        if len(reads) > 1:
-            reads = list(dict.fromkeys(reads))
-        if fused[index]:
-            inside[op.results[0]] = (members, reads)
-            continue
-        kernels.roots.append(index)
-        kernels.members.append(members)
-        kernels.reads.append(reads)
-    return kernels
+                for value in writes:
+                    written[value] = True
 
-
-def _find_fused(
-    ops: Sequence[Operation], kinds: Sequence[Kind], outputs: Sequence[Value]
-) -> list[bool]:
-    """Whether the result of each operation exists only inside kernels."""
-    fused = [False] * len(ops)
-    materialised: set[Value] = set(outputs)
-    readers: dict[Value, int] = {}
-    for index in range(len(ops) - 1, -1, -1):
-        op, kind = ops[index], kinds[index]
-        count = readers.get(op.results[0], 0) if len(op.results) == 1 else 0
-        fused[index] = (
-            kind in _FUSED
-            and count > 0
-            and op.results[0] not in materialised
-            and (kind is not Kind.EXPENSIVE or count == 1)
-        )
-        holds = kind in _FUSING and (kind is not Kind.BITCAST or fused[index])
-        for operand in op.operands:
-            if holds:
-                # An operation in several kernels reads its operands in each.
-                readers[operand] = readers.get(operand, 0) + (count if fused[index] else 1)
+    def _decide(self, node: int, value: int) -> None:
+        lowered, copies = self.lowered, self.copies
+        kinds, start = lowered.kinds, self.library.start
+        readers = lowered.readers[value]
+        op = lowered.ops[node]
+        once = kinds[node] is Kind.EXPENSIVE or (op is not None and op.name in _ONCE)
+        several = once and sum(copies[reader] for reader in readers) > 1
+        holding: list[int] = []
+        needed = value in self.kept or not readers
+        for reader in readers:
+            kind = kinds[reader]
+            if start[reader] >= 0 or kind not in _FUSIBLE:
+                needed = True
+            elif once and (several or kind is Kind.BROADCAST):
+                needed = True
             else:
-                materialised.add(operand)
-    return fused
+                holding.append(reader)
+        if not needed:
+            self.inside[value] = None
+            copies[node] = sum(copies[reader] for reader in holding)
+            return
+        self.written[value] = True
+        if holding and not once and self._reads_one_large(node, value):
+            self.inside[value] = set(holding)
+            copies[node] = 1 + sum(copies[reader] for reader in holding)
+
+    def _reads_one_large(self, node: int, value: int) -> bool:
+        """Whether computing ``value`` again reads no more than reading it."""
+        lowered = self.lowered
+        kind = lowered.kinds[node]
+        if lowered.ops[node] is None or kind is Kind.BITCAST or kind is Kind.BROADCAST:
+            return True
+        rank = lowered.ranks[value]
+        large = total = 0
+        for operand in lowered.reads[node]:
+            if operand < 0:
+                continue
+            total += lowered.elements[operand]
+            source = lowered.producer[operand]
+            if source >= 0 and lowered.kinds[source] is Kind.BROADCAST:
+                continue
+            large += lowered.ranks[operand] >= rank
+        return large <= 1 or total <= lowered.elements[value]
+
+    # Kernels --------------------------------------------------------------------------------------
+
+    def kernels(self) -> Kernels:
+        """Collect the kernels, program order."""
+        lowered = self.lowered
+        kinds, written, inside = lowered.kinds, self.written, self.inside
+        sizes = list(lowered.sizes)
+        kernels = Kernels([], [], [], sizes, [])
+        #: Value -> the buffer that holds it, where that is another value's.
+        alias: dict[int, int] = {}
+        held_reads: dict[int, dict[int, bool]] = {}
+        held_nodes: dict[int, dict[int, None]] = {}
+        constants = _Constants(lowered, self.library, kernels)
+        for node, kind in enumerate(kinds):
+            writes = lowered.writes[node]
+            in_place = kind is Kind.ELEMENTWISE or kind is Kind.EXPENSIVE
+            same_order = in_place or kind is Kind.BITCAST
+            reads: dict[int, bool] = {}
+            nodes: dict[int, None] = {}
+            for value in lowered.reads[node]:
+                if value < 0:
+                    if in_place and self.library.start[node] >= 0:
+                        constant = constants.buffer(value, node)
+                        if constant is not None:
+                            reads[constant] = True
+                    continue
+                within = inside[value]
+                if value in held_reads and (within is None or node in within):
+                    for buffer, flag in held_reads[value].items():
+                        reads[buffer] = flag and same_order and reads.get(buffer, True)
+                    nodes.update(held_nodes[value])
+                else:
+                    buffer = alias.get(value, value)
+                    reads[buffer] = same_order and reads.get(buffer, True)
+            if kind is Kind.BITCAST and not nodes and self.library.start[node] < 0:
+                source = lowered.reads[node][0]
+                alias[writes[0]] = alias.get(source, source)
+                continue
+            nodes[node] = None
+            for value in writes:
+                if inside[value] is None or inside[value]:
+                    held_reads[value] = reads
+                    held_nodes[value] = nodes
+            if any(written[value] for value in writes):
+                kernels.nodes.append(list(nodes))
+                kernels.writes.append(writes)
+                kernels.reads.append(reads)
+        kernels.outputs = [alias.get(value, value) for value in lowered.outputs]
+        return kernels
+
+
+class _Constants:
+    """Constants that XLA writes out as full arrays: a library fusion reads them, and others too."""
+
+    def __init__(self, lowered: Lowered, library: LibraryFusions, kernels: Kernels) -> None:
+        self.lowered = lowered
+        self.library = library
+        self.kernels = kernels
+        self._buffers: dict[Hashable, int] = {}
+        self._all: dict[Hashable, int] = {}
+        self._within: dict[tuple[Hashable, int], int] = {}
+        if not library.end:
+            return
+        for node, kind in enumerate(lowered.kinds):
+            if kind is not Kind.ELEMENTWISE and kind is not Kind.EXPENSIVE:
+                continue
+            for value in lowered.reads[node]:
+                if value < 0:
+                    key = self._key(value, node)
+                    self._all[key] = self._all.get(key, 0) + 1
+                    first = library.start[node]
+                    if first >= 0:
+                        self._within[key, first] = self._within.get((key, first), 0) + 1
+
+    def _key(self, value: int, node: int) -> Hashable:
+        op = self.lowered.ops[node]
+        shape = getattr(op.results[0].type, "shape", ()) if op is not None else ()
+        return (value, shape)
+
+    def buffer(self, value: int, node: int) -> int | None:
+        """The buffer of literal ``value`` broadcast to the shape of ``node``, if there is one."""
+        written = self.lowered.writes[node][0]
+        key = self._key(value, node)
+        if (
+            self.lowered.elements[written] <= 1
+            or self._all[key] <= self._within[key, self.library.start[node]]
+        ):
+            return None
+        found = self._buffers.get(key)
+        if found is None:
+            kernels = self.kernels
+            found = self._buffers[key] = len(kernels.sizes)
+            kernels.sizes.append(self.lowered.sizes[written])
+            kernels.nodes.append([])
+            kernels.writes.append([found])
+            kernels.reads.append({})
+        return found

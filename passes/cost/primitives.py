@@ -94,11 +94,11 @@ _CHEAP = (
     "abs add add_any and ceil clamp clz convert_element_type eq eq_to floor ge gt imag is_finite "
     "le le_to lt lt_to max min mul mulhi ne neg not or population_count real reduce_precision "
     "round select_n shift_left shift_right_arithmetic shift_right_logical sign square sub xor "
-    "complex conj nextafter integer_pow bitcast_convert_type copy random_wrap random_unwrap"
+    "complex conj nextafter integer_pow cos sin bitcast_convert_type copy random_wrap random_unwrap"
 ).split()
 
 _EXPENSIVE = (
-    "div rem atan atan2 cbrt cos erf exp expm1 log log1p pow rsqrt sin sqrt tan tanh exp2 "
+    "div rem atan atan2 cbrt erf exp expm1 log log1p pow rsqrt sqrt tan tanh exp2 "
     "logistic asin acos sinh cosh asinh acosh atanh erfc erf_inv lgamma digamma bessel_i0e "
     "bessel_i1e polygamma zeta"
 ).split()

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from baechi_jax.ir.core import Operation, Value
 from baechi_jax.ir.cost import Cost
 from baechi_jax.ir.topology import Topology
 from baechi_jax.ir.types import nbytes
-from baechi_jax.passes.cost.fusion import find_kernels
-from baechi_jax.passes.cost.liveness import peak_temporary_bytes
+from baechi_jax.passes.cost.fusion import Kernels, find_kernels
+from baechi_jax.passes.cost.liveness import peak_of
+from baechi_jax.passes.cost.lowering import Lowered, lower
 from baechi_jax.passes.cost.roofline import op_cost, seconds
 
 
@@ -18,49 +19,64 @@ def task_cost(
     inputs: Sequence[Value],
     outputs: Sequence[Value],
     topology: Topology,
+    donated: Collection[int] | None = None,
 ) -> Cost:
     """What ``ops`` cost as one program.
 
     ``ops`` are in def-before-use order, without the terminator; ``inputs`` are the values that come
-    from outside, ``outputs`` those that leave. Flops are the sum; bytes what the kernels read and
-    write once fused; seconds the sum over kernels, and one launch; ``temporary_bytes`` the peak on
-    top of ``inputs`` and ``outputs``.
+    from outside, ``outputs`` those that leave; ``donated`` the positions of the inputs whose memory
+    outputs may take (None: not known yet). Flops are the sum over the kernels; bytes what the
+    kernels read and write; seconds the sum over kernels, and one launch; ``temporary_bytes`` the
+    peak on top of ``inputs`` and ``outputs``.
     """
-    kernels = find_kernels(ops, outputs)
-    flops = [0.0] * len(ops)
-    alone: list[Cost] = []
-    for index, op in enumerate(ops):
-        cost = op.attributes.get("baechi.cost")
-        if not isinstance(cost, Cost):
-            cost = op_cost(op, topology)
-        alone.append(cost)
-        flops[index] = cost.flops
+    lowered = lower(ops, inputs, outputs)
+    kernels = find_kernels(lowered)
+    flops, read, written, times = _work(lowered, kernels, topology)
+    return Cost(
+        flops=flops,
+        read_bytes=read,
+        written_bytes=written,
+        seconds=times,
+        temporary_bytes=peak_of(lowered, kernels, inputs, outputs, donated),
+        output_bytes=sum(nbytes(value.type) for value in outputs),
+    )
+
+
+def _work(
+    lowered: Lowered, kernels: Kernels, topology: Topology
+) -> tuple[float, float, float, tuple[float, ...]]:
+    """Flops, bytes read and written, and seconds per device kind, over all kernels."""
     devices = [topology.device_of_kind(kind) for kind in topology.kinds]
     times = [device.launch_seconds for device in devices]
-    work_sum = read_sum = written_sum = 0.0
-    for root, members, reads in zip(kernels.roots, kernels.members, kernels.reads):
-        if len(members) == 1:
+    costs: dict[int, Cost] = {}
+    sizes = kernels.sizes
+    flops = read = written = 0.0
+    for nodes, writes, reads in zip(kernels.nodes, kernels.writes, kernels.reads):
+        work = 0.0
+        for node in nodes:
+            op = lowered.ops[node]
+            if op is None:
+                continue
+            cost = costs.get(node)
+            if cost is None:
+                found = op.attributes.get("baechi.cost")
+                cost = costs[node] = found if isinstance(found, Cost) else op_cost(op, topology)
+            work += cost.flops
+        op = lowered.ops[nodes[-1]] if nodes else None
+        if len(nodes) == 1 and op is not None:
             # A kernel of its own: a slice reads less than its operand, a table may know better.
-            cost = alone[root]
-            work_sum += cost.flops
-            read_sum += cost.read_bytes
-            written_sum += cost.written_bytes
+            cost = costs[nodes[0]]
+            flops += cost.flops
+            read += cost.read_bytes
+            written += cost.written_bytes
             for position, each in enumerate(cost.seconds):
                 times[position] += each
             continue
-        work = sum(flops[index] for index in members)
-        read = float(sum(nbytes(value.type) for value in reads))
-        written = float(sum(nbytes(result.type) for result in ops[root].results))
-        work_sum += work
-        read_sum += read
-        written_sum += written
+        moved_in = float(sum(sizes[buffer] for buffer in reads))
+        moved_out = float(sum(sizes[buffer] for buffer in writes))
+        flops += work
+        read += moved_in
+        written += moved_out
         for position, device in enumerate(devices):
-            times[position] += seconds(work, read + written, device)
-    return Cost(
-        flops=work_sum,
-        read_bytes=read_sum,
-        written_bytes=written_sum,
-        seconds=tuple(times),
-        temporary_bytes=peak_temporary_bytes(ops, inputs, outputs, kernels),
-        output_bytes=sum(nbytes(value.type) for value in outputs),
-    )
+            times[position] += seconds(work, moved_in + moved_out, device)
+    return flops, read, written, tuple(times)
