@@ -38,7 +38,7 @@ PLACED = """
     }) {sym_name = "t1", baechi.devices = [1], baechi.cost = #baechi.cost<flops = 512.0, seconds = [2.0e-5], output_bytes = 2048>} : (tensor<8x64xf32>) -> tensor<8x64xf32>
     "func.return"(%3) : (tensor<8x64xf32>) -> ()
   }) {sym_name = "main", function_type = (tensor<64x64xf32>, tensor<8x64xf32>) -> tensor<8x64xf32>, arg_attrs = [{baechi.name = "params['w']", baechi.devices = [0]}, {baechi.name = "x", baechi.devices = [0]}], res_attrs = [{baechi.name = "out"}]} : () -> ()
-}) {baechi.placement = {placer = "m-sct", status = "fits", gap = 0.125}, baechi.topology = #baechi.topology<devices = [#baechi.device<memory_bytes = 1048576, name = "cpu:0">, #baechi.device<memory_bytes = 1048576>], links = [#baechi.link<source = 0, target = 1>, #baechi.link<source = 1, target = 0>]>} : () -> ()
+}) {baechi.placement = {placer = "m-sct", status = "heuristic", gap = 0.125, candidates = [{placer = "m-sct", status = "heuristic", makespan_seconds = 1.0e-4, fits = true}, {placer = "single:0", status = "one device", makespan_seconds = 5.0e-5, fits = false}]}, baechi.topology = #baechi.topology<devices = [#baechi.device<memory_bytes = 1048576, name = "cpu:0">, #baechi.device<memory_bytes = 1048576>], links = [#baechi.link<source = 0, target = 1>, #baechi.link<source = 1, target = 0>]>} : () -> ()
 """  # noqa: E501
 
 
@@ -178,7 +178,12 @@ def test_what_is_read_from_a_planned_module() -> None:
     ]
     assert [(e.source, e.target, e.nbytes) for e in view.edges] == [(0, 1, 2048), (1, 2, 2048)]
     assert view.values[0].name == "params['w']"
-    assert view.placement == (("placer", "m-sct"), ("status", "fits"), ("gap", "0.125"))
+    assert view.placement == (("placer", "m-sct"), ("status", "heuristic"))
+    assert [(tried.placer, tried.fits) for tried in view.candidates] == [
+        ("m-sct", True),
+        ("single:0", False),
+    ]
+    assert "Placed by m-sct (heuristic)" in caption(view)
 
 
 def test_memory_over_time_reaches_the_planned_peak() -> None:
@@ -228,6 +233,7 @@ def test_the_page_shows_figures_and_tables() -> None:
     page = render_html(build_view(planned(), "f"))
     for text in ("predicted step", "lower bound", "m-sct", "t0", "train.py:12", "2.00 KiB"):
         assert text in page, text
+    assert page.index("single:0") < page.index("m-sct</td>")
     data = data_of(page)
     assert data["layers"] == ["layer0", "layer1"]
     assert data["phases"] == ["forward", "backward"]

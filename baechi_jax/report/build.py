@@ -20,6 +20,7 @@ from baechi_jax.passes.tasks import topology_of
 from baechi_jax.report.layers import COMPUTE, PHASES, UPDATE, layer_names, phase_of
 from baechi_jax.report.memory import has_memory_plan, memory_steps
 from baechi_jax.report.view import (
+    CandidateView,
     DeviceView,
     LayerEdge,
     LayerNode,
@@ -29,7 +30,6 @@ from baechi_jax.report.view import (
     TransferView,
     ValueView,
 )
-from baechi_jax.units import format_seconds
 
 #: Values in the table of the largest.
 LARGEST_VALUES = 60
@@ -89,6 +89,7 @@ class _Builder:
             step_seconds=self.simulation.makespan_seconds,
             lower_bound_seconds=float(bound) if isinstance(bound, float | int) else 0.0,
             placement=_placement(self.module),
+            candidates=_candidates(self.module),
         )
 
     # Ops ------------------------------------------------------------------------------------
@@ -364,18 +365,28 @@ def _source(location: Location) -> str:
 
 
 def _placement(module: Module) -> tuple[tuple[str, str], ...]:
-    """What the placer recorded; its own makespan is left out, since later passes shorten it."""
+    """Who placed it, how that ended, and what else there is to say."""
     decided = module.attributes.get("baechi.placement")
     if not isinstance(decided, DictAttr):
         return ()
     return tuple(
-        (key.removesuffix("_seconds").replace("_", " "), _decided(key, value))
-        for key, value in decided.items()
-        if isinstance(value, str | int | float) and key != "makespan_seconds"
+        (key, value)
+        for key in ("placer", "status", "notes")
+        if isinstance(value := decided.get(key), str) and value
     )
 
 
-def _decided(key: str, value: str | int | float) -> str:
-    if isinstance(value, float):
-        return format_seconds(value) if key.endswith("_seconds") else f"{value:.3g}"
-    return str(value).lower() if isinstance(value, bool) else str(value)
+def _candidates(module: Module) -> tuple[CandidateView, ...]:
+    """Every placement that was tried, as the placer recorded them."""
+    decided = module.attributes.get("baechi.placement")
+    tried = decided.get("candidates") if isinstance(decided, DictAttr) else None
+    views: list[CandidateView] = []
+    for entry in tried if isinstance(tried, tuple) else ():
+        seconds = entry.get("makespan_seconds") if isinstance(entry, DictAttr) else None
+        if isinstance(entry, DictAttr) and isinstance(seconds, float | int):
+            views.append(
+                CandidateView(
+                    str(entry["placer"]), str(entry["status"]), seconds, entry["fits"] is True
+                )
+            )
+    return tuple(views)

@@ -55,7 +55,9 @@ def caption(view: PlanView) -> str:
     if len(used) == 1 and len(view.devices) > 1:
         parts.append(f"All on device {used[0]}: it fits there, and no spread was predicted faster")
     if view.placement:
-        parts.append("Placed: " + ", ".join(f"{key} {value}" for key, value in view.placement))
+        decided = dict(view.placement)
+        status = decided.get("status", "")
+        parts.append(f"Placed by {decided.get('placer', '?')}" + (f" ({status})" if status else ""))
     return ". ".join(parts) + "."
 
 

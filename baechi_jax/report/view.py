@@ -113,6 +113,16 @@ class LayerEdge:
 
 
 @dataclass(frozen=True, slots=True)
+class CandidateView:
+    """One placement that was tried; its step time is before tasks are merged and refined."""
+
+    placer: str
+    status: str
+    step_seconds: float
+    fits: bool
+
+
+@dataclass(frozen=True, slots=True)
 class PlanView:
     """A whole plan.
 
@@ -133,6 +143,7 @@ class PlanView:
     step_seconds: float
     lower_bound_seconds: float
     placement: tuple[tuple[str, str], ...] = ()
+    candidates: tuple[CandidateView, ...] = ()
 
     @property
     def transfer_bytes(self) -> int:
