@@ -28,7 +28,7 @@ class Buffer:
     ``born``: the operation that allocates it when issued (-1: an argument); a received copy is
     allocated by its send. ``dies``: its last reader, or ``NEVER``. ``readers``: the tasks and sends
     that read it. ``name``: the argument's path, empty for others. ``donated``: an argument that the
-    caller gives away.
+    caller gives away; ``successor``: its next value, if it is state.
     """
 
     value: Value
@@ -39,6 +39,7 @@ class Buffer:
     readers: list[int] = field(default_factory=list)
     name: str = ""
     donated: bool = False
+    successor: Value | None = None
 
 
 @dataclass(slots=True)
@@ -83,6 +84,9 @@ def account_of(func: Operation, devices: int) -> Account:
         buffer.name = str(entry.get("baechi.name", f"argument {argument.index}"))
         account.resident_bytes[buffer.device] += buffer.nbytes
         buffer.donated = "baechi.donated" in entry
+        state = entry.get("baechi.state")
+        if isinstance(state, int):
+            buffer.successor = returned[state]
         if not buffer.donated:
             kept.add(argument)
     sent_at: dict[Operation, int] = {}

@@ -13,7 +13,8 @@ from collections.abc import Iterable, Sequence
 from baechi_jax.ir.core import Operation, OpResult, Value
 from baechi_jax.ir.cost import DeviceMemory
 from baechi_jax.ir.topology import Topology
-from baechi_jax.ir.types import OnType, TensorType, Type, unplaced
+from baechi_jax.ir.types import unplaced
+from baechi_jax.passes.donation import Dying, align_results, choose_donations
 from baechi_jax.passes.insert_transfers import RECV, SEND
 from baechi_jax.passes.memory_account import Account, Buffer
 from baechi_jax.passes.plan_errors import MemoryLimitError
@@ -42,6 +43,8 @@ class MemoryWalk:
         self.peak_at = [-1] * count
         self.run_ahead_bytes = list(account.resident_bytes)
         self.donated: list[list[Buffer]] = [[] for _ in account.ops]
+        #: Operand and result index of each donation.
+        self.pairs: list[list[tuple[int, int]]] = [[] for _ in account.ops]
         #: Values to wait for before each operation.
         self.waits: list[list[Value]] = [[] for _ in account.ops]
         self._hoisted: dict[Operation, int] = {}
@@ -81,19 +84,19 @@ class MemoryWalk:
 
     def _choose_donations(self, index: int) -> None:
         op = self.account.ops[index]
-        wanted: dict[tuple[object, ...], int] = {}
-        for result in op.results:
-            key = _layout_key(result.type)
-            if key is not None:
-                wanted[key] = wanted.get(key, 0) + 1
-        for buffer in self.account.frees[index]:
-            key = _layout_key(buffer.value.type)
-            if key is None or not wanted.get(key) or not buffer.nbytes:
-                continue
-            if not self._copies_ended(buffer, index):
-                continue
-            wanted[key] -= 1
-            self.donated[index].append(buffer)
+        place = {value: i for i, value in enumerate(op.operands)}
+        dying = [
+            (place[buffer.value], buffer) for buffer in self.account.frees[index] if buffer.nbytes
+        ]
+        if not dying or not op.results:
+            return
+        dying.sort(key=lambda each: each[0])
+        pairs = choose_donations(op, [Dying(i, buffer.successor) for i, buffer in dying])
+        paired = dict(pairs)
+        for operand, buffer in dying:
+            if operand in paired and self._copies_ended(buffer, index):
+                self.donated[index].append(buffer)
+                self.pairs[index].append((operand, paired[operand]))
 
     def _copies_ended(self, buffer: Buffer, index: int) -> bool:
         """Whether every send of ``buffer`` is proven to have ended, after a wait if allowed."""
@@ -271,6 +274,8 @@ class MemoryWalk:
                 order.append(Operation(WAIT, self.waits[index], (), {}, (), op.location))
             if op not in self._hoisted:
                 order.append(op)
+            if op.name == TASK:
+                align_results(op, self.pairs[index])
             for key, buffers in (
                 ("baechi.frees", account.frees[index]),
                 ("baechi.donates", self.donated[index]),
@@ -302,9 +307,3 @@ def describe(buffer: Buffer) -> str:
         else:
             return f"{owner.name} at {owner.location}, {unplaced(value.type)}"
     return f"a copy of {unplaced(value.type)}"
-
-
-def _layout_key(type_: Type) -> tuple[object, ...] | None:
-    """What a donated buffer and a result must have in common; None for what has no buffer."""
-    inner = type_.type if isinstance(type_, OnType) else type_
-    return (inner.shape, inner.element) if isinstance(inner, TensorType) else None
