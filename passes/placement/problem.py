@@ -325,6 +325,14 @@ class ProblemBuilder:
         self._alias.append(alias)
         return len(self._bytes) - 1
 
+    def set_readers(self, tensor: int, readers: Sequence[int]) -> None:
+        """Replace the readers of ``tensor``."""
+        self._readers[tensor] = readers
+
+    def bytes_of(self, tensor: int) -> int:
+        """Bytes of a tensor added before."""
+        return self._bytes[tensor]
+
     def pin(self, node: int, device: int) -> None:
         """Pin the group of ``node``; raises PlacementProblemError when it is pinned elsewhere."""
         group = self._group[node]
