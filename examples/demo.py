@@ -31,8 +31,8 @@ from baechi_jax.units import format_bytes, format_seconds
 
 DEVICES = 4
 
-#: Of each device. One jit of the step takes more than three times as much.
-MEMORY = "24MiB"
+#: Of each device. One jit of the step takes more than twice as much.
+MEMORY = "32MiB"
 
 #: The largest difference of the losses, relative, for which both runs count as the same training.
 #: Rounding differs, and training amplifies it.
