@@ -94,7 +94,9 @@ class _Writer:
         for name in counted:
             value = attributes[name]
             if name in ("arg_attrs", "res_attrs"):
-                parts.append(f"{name}={_promises(value)}")
+                promises = _promises(value)
+                if promises:
+                    parts.append(f"{name}={promises}")
                 continue
             text = known.get(id(value))
             if text is None:
@@ -149,4 +151,4 @@ def _promises(value: Attribute) -> str:
         else _text(entry)
         for entry in value
     ]
-    return f"[{','.join(texts)}]" if any(text != "{}" for text in texts) else "[]"
+    return f"[{','.join(texts)}]" if any(text != "{}" for text in texts) else ""

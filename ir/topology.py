@@ -213,7 +213,7 @@ def _check(topology: Topology) -> None:
             raise TopologyError(f"link {ends}: ends must be two different devices of the topology")
         if ends in seen:
             raise TopologyError(f"link {ends} is given twice")
-        if link.latency_seconds < 0 or not link.bytes_per_second > 0:
+        if not 0 <= link.latency_seconds < math.inf or not link.bytes_per_second > 0:
             raise TopologyError(
                 f"link {ends}: latency_seconds >= 0 and bytes_per_second > 0 needed"
             )
