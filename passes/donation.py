@@ -129,5 +129,5 @@ def align_results(task: Operation, pairs: Sequence[tuple[int, int]]) -> None:
     yielded = list(terminator.operands)
     terminator.set_operands([yielded[index] for index in order])
     task.results = [task.results[index] for index in order]
-    for index, result in enumerate(task.results):
-        result.index = index
+    for position, moved in enumerate(task.results):
+        moved.index = position
