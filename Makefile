@@ -14,6 +14,8 @@ SHELL  := /bin/bash
 VENV   ?= .venv
 NEWEST ?= .venv-newest
 BIN    := $(VENV)/bin
+# For example PYTEST="-n 2 -x".
+PYTEST ?=
 say     = @printf '\n==> %s\n' $(1)
 
 .DEFAULT_GOAL := help
@@ -36,7 +38,7 @@ demo: setup
 
 test: lint
 	$(call say,'tests')
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest $(PYTEST)
 
 lint: setup
 	$(call say,'format')
@@ -54,7 +56,7 @@ format: setup
 
 slow: setup
 	$(call say,'tests, the slow ones included')
-	$(BIN)/python -m pytest --slow
+	$(BIN)/python -m pytest --slow $(PYTEST)
 
 bench: setup
 	@for script in benchmarks/*.py; do \
@@ -73,7 +75,7 @@ $(NEWEST)/.installed: pyproject.toml
 test-newest: $(NEWEST)/.installed
 	$(call say,'tests on the newest Python and JAX')
 	@$(NEWEST)/bin/python -c 'import sys, jax; print("Python", sys.version.split()[0], "jax", jax.__version__)'
-	$(NEWEST)/bin/python -m pytest
+	$(NEWEST)/bin/python -m pytest $(PYTEST)
 
 clean:
 	rm -rf $(VENV) $(NEWEST) build dist *.egg-info demo-output

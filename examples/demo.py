@@ -80,7 +80,7 @@ def main() -> None:
     plan = step.plan(*arguments)
     seconds = time.perf_counter() - started
     console.print(plan.summary())
-    console.print(f"Traced, placed, scheduled and checked in {format_seconds(seconds)}.")
+    console.print(f"Traced, placed, scheduled, checked and dumped in {format_seconds(seconds)}.")
     write(plan, options.output)
 
     console.rule("train")
