@@ -1,7 +1,8 @@
 """Splits of a workload over devices: what each device holds, and what that costs.
 
-This is the judge of every partitioning algorithm: it shares no code with them.
-Source: Tarnawski et al., NeurIPS 2020, sections 3 (throughput) and 4 (latency).
+This is the judge of every partitioning algorithm: it shares no code with them. The latency of one
+sample is judged by ``latency/judge.py``.
+Source: Tarnawski et al., NeurIPS 2020, section 3; replicas: PipeDream (SOSP 2019), section 3.1.
 """
 
 from __future__ import annotations
@@ -17,6 +18,18 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Split:
+    """Where the nodes of a workload are. A plain ``device_of`` is the common case."""
+
+    #: ``[node]``: the device of each node.
+    device_of: NDArray[np.int64]
+    #: ``[node]``: for latency, which subgraph of its device the node is in, in order of execution.
+    subgraph_of: NDArray[np.int64] | None = None
+    #: ``[device]``: over how many devices, from this one on, the stage here is replicated.
+    replicas: NDArray[np.int64] | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class DeviceLoad:
     """One device of a split. Times are seconds per sample."""
@@ -26,14 +39,15 @@ class DeviceLoad:
     nodes: int
     compute_seconds: float
     transfer_seconds: float
+    #: The load: compute and transfers together (or the larger), shared by the replicas.
+    seconds: float
+    #: Load of the forward nodes and of the backward nodes; a transfer belongs to its source.
+    forward_seconds: float
+    backward_seconds: float
     bytes: float
     memory_bytes: float
     contiguous: bool
-
-    @property
-    def seconds(self) -> float:
-        """Compute and transfers one after another."""
-        return self.compute_seconds + self.transfer_seconds
+    replicas: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,12 +56,20 @@ class SplitReport:
 
     devices: tuple[DeviceLoad, ...]
     max_load_seconds: float
+    #: Largest forward load plus largest backward load: the time of a sample in a pipeline that
+    #: runs all forward passes of a batch, then all backward passes (GPipe).
+    sum_of_maxima_seconds: float
     contiguous: bool
     faults: tuple[str, ...]
 
 
 def evaluate(
-    workload: Workload, device_of: NDArray[np.int64], *, overlap: bool = False
+    workload: Workload,
+    device_of: NDArray[np.int64],
+    *,
+    overlap: bool = False,
+    replicas: NDArray[np.int64] | None = None,
+    replica_bytes_per_second: float = 1e10,
 ) -> SplitReport:
     """Loads, memory and validity of a split.
 
@@ -55,6 +77,9 @@ def evaluate(
       workload: the problem.
       device_of: ``[node]``, the device of each node.
       overlap: count a device's load as the larger of compute and transfers, not their sum.
+      replicas: ``[device]``, over how many devices a stage is replicated (with device d, on d,
+        d + 1, ...): its load is shared by them, and each pays for the all-reduce of its parameters.
+      replica_bytes_per_second: of the all-reduce.
     """
     check_shape(workload, device_of)
     classes = workload.class_of_devices()
@@ -62,35 +87,47 @@ def evaluate(
     loads: list[DeviceLoad] = []
     source, target = workload.edges[:, 0], workload.edges[:, 1]
     crossing = device_of[source] != device_of[target]
+    if replicas is not None:
+        faults += _replica_faults(workload, device_of, replicas)
     for device in range(workload.devices):
         kind = workload.classes[classes[device]]
         mine = device_of == device
-        compute = float(kind.seconds[mine].sum())
         incoming = np.unique(source[crossing & (device_of[target] == device)])
         outgoing = np.unique(source[crossing & (device_of[source] == device)])
-        transfer = 0.0
-        if kind.transfers:
-            transfer = float(
-                workload.transfer_seconds[incoming].sum()
-                + workload.transfer_seconds[outgoing].sum()
-            )
+        moved = np.concatenate([incoming, outgoing])
+        copies = 1 if replicas is None else max(1, int(replicas[device]))
+        reduced = float(workload.parameter_bytes[mine].sum()) / replica_bytes_per_second
+        shares = []
+        for part in (np.ones(workload.size, bool), ~workload.backward, workload.backward):
+            compute = float(kind.seconds[mine & part].sum())
+            transfer = 0.0
+            if kind.transfers:
+                transfer = float(workload.transfer_seconds[moved[part[moved]]].sum())
+            load = max(compute, transfer) if overlap else compute + transfer
+            shares.append((compute, transfer, load / copies))
         held = float(workload.bytes[mine].sum())
-        forward = mine & ~workload.backward
+        reduce_seconds = 2.0 * (copies - 1) / copies * reduced
         loads.append(
             DeviceLoad(
-                device,
-                kind.name,
-                int(mine.sum()),
-                compute,
-                transfer,
-                held,
-                kind.memory_bytes,
-                is_contiguous(workload, forward, among=~workload.backward),
+                device=device,
+                class_name=kind.name,
+                nodes=int(mine.sum()),
+                compute_seconds=shares[0][0],
+                transfer_seconds=shares[0][1],
+                seconds=shares[0][2] + reduce_seconds,
+                forward_seconds=shares[1][2],
+                backward_seconds=shares[2][2] + reduce_seconds,
+                bytes=held,
+                memory_bytes=kind.memory_bytes,
+                contiguous=is_contiguous(
+                    workload, mine & ~workload.backward, among=~workload.backward
+                ),
+                replicas=copies,
             )
         )
         if held > kind.memory_bytes * (1 + 1e-12):
             faults.append(f"device {device} holds {held:.0f} bytes of {kind.memory_bytes:.0f}")
-        if not np.isfinite(compute):
+        if not np.isfinite(shares[0][0]):
             node = int(np.flatnonzero(mine & ~np.isfinite(kind.seconds))[0])
             faults.append(
                 f"node '{workload.names[node]}' cannot run on device {device} ({kind.name})"
@@ -99,11 +136,33 @@ def evaluate(
         members = np.flatnonzero(workload.colour == colour)
         if len(np.unique(device_of[members])) > 1:
             faults.append(f"colour {colour} is split over devices")
-    worst = max(
-        max(load.compute_seconds, load.transfer_seconds) if overlap else load.seconds
-        for load in loads
+    return SplitReport(
+        devices=tuple(loads),
+        max_load_seconds=max(load.seconds for load in loads),
+        sum_of_maxima_seconds=max(load.forward_seconds for load in loads)
+        + max(load.backward_seconds for load in loads),
+        contiguous=all(load.contiguous for load in loads),
+        faults=tuple(faults),
     )
-    return SplitReport(tuple(loads), worst, all(load.contiguous for load in loads), tuple(faults))
+
+
+def _replica_faults(
+    workload: Workload, device_of: NDArray[np.int64], replicas: NDArray[np.int64]
+) -> list[str]:
+    classes = workload.class_of_devices()
+    busy = np.isin(np.arange(workload.devices), device_of)
+    faults = []
+    taken = np.full(workload.devices, -1)
+    for device in np.flatnonzero(replicas > 1).tolist():
+        last = device + int(replicas[device])
+        if last > workload.devices or (classes[device:last] != classes[device]).any():
+            faults.append(
+                f"device {device} has no {replicas[device] - 1} devices of its class beside it"
+            )
+        elif busy[device + 1 : last].any() or (taken[device:last] >= 0).any():
+            faults.append(f"a replica of device {device} is on a device that is in use")
+        taken[device:last] = device
+    return faults
 
 
 def check_shape(workload: Workload, device_of: NDArray[np.int64]) -> None:
@@ -139,77 +198,3 @@ def is_contiguous(
             return False
         left[node] = reached
     return True
-
-
-def latency_seconds(workload: Workload, piece_of: NDArray[np.int64]) -> float:
-    """Time of one sample, run alone; infinite where pieces wait for one another in a cycle.
-
-    Args:
-      workload: the problem; its classes with ``transfers`` are accelerators.
-      piece_of: ``[node]``: which subgraph the node is in; negative for the host. Subgraph p of an
-        accelerator with q subgraphs is ``device * q + p``; here every piece is its own resource, so
-        pieces of one device must depend on one another or be scheduled apart by
-        ``latency_on_devices``.
-
-    A subgraph starts when all its outside inputs are in host memory, takes its transfers and its
-    compute, and all its outputs appear at its end. Host nodes start when their inputs are there.
-    Source: Tarnawski et al., NeurIPS 2020, section 4.
-    """
-    return latency_on_devices(workload, piece_of, np.arange(int(piece_of.max(initial=-1)) + 1))
-
-
-def latency_on_devices(
-    workload: Workload, piece_of: NDArray[np.int64], device_of_piece: NDArray[np.int64]
-) -> float:
-    """``latency_seconds`` where pieces of one device run one after another, first ready first."""
-    import heapq
-
-    source, target = workload.edges[:, 0], workload.edges[:, 1]
-    # Each host node is a unit of its own, behind the pieces.
-    pieces = len(device_of_piece)
-    unit = np.where(piece_of >= 0, piece_of, pieces + np.arange(workload.size))
-    classes = workload.class_of_devices()
-    cost = np.zeros(pieces + workload.size)
-    host = next(kind for kind in workload.classes if not kind.transfers)
-    on_host = piece_of < 0
-    cost[pieces:][on_host] = host.seconds[on_host]
-    crossing = unit[source] != unit[target]
-    for piece in range(pieces):
-        mine = piece_of == piece
-        if not mine.any():
-            continue
-        kind = workload.classes[classes[device_of_piece[piece]]]
-        incoming = np.unique(source[crossing & (unit[target] == piece)])
-        outgoing = np.unique(source[crossing & (unit[source] == piece)])
-        cost[piece] = (
-            kind.seconds[mine].sum()
-            + workload.transfer_seconds[incoming].sum()
-            + workload.transfer_seconds[outgoing].sum()
-        )
-    links = np.unique(np.stack([unit[source], unit[target]], axis=1)[crossing], axis=0)
-    waiting = np.bincount(links[:, 1], minlength=len(cost)) if len(links) else np.zeros(len(cost))
-    after: dict[int, list[int]] = {}
-    for left, right in links.tolist():
-        after.setdefault(left, []).append(right)
-    used = np.unique(unit)
-    ready = {int(each): 0.0 for each in used}
-    free = np.zeros(workload.devices)
-    heap = [(0.0, int(each)) for each in used if waiting[each] == 0]
-    heapq.heapify(heap)
-    finished = 0
-    last = 0.0
-    while heap:
-        start, each = heapq.heappop(heap)
-        if each < pieces:
-            start = max(start, float(free[device_of_piece[each]]))
-        end = start + float(cost[each])
-        if each < pieces:
-            free[device_of_piece[each]] = end
-        finished += 1
-        last = max(last, end)
-        for following in after.get(each, ()):
-            ready[following] = max(ready[following], end)
-            waiting[following] -= 1
-            if waiting[following] == 0:
-                heapq.heappush(heap, (ready[following], following))
-    return last if finished == len(used) else float("inf")

@@ -1,0 +1,12 @@
+"""Readers and writers of partitioning workloads and of splits.
+
+``read_workload`` knows four formats by their content: dnn-partitioning's JSON, Piper's JSON,
+PipeDream's ``graph.txt`` and our own JSON. Everything becomes seconds and bytes. A file that is not
+what it should be raises WorkloadError, which names the file, the field and the reason.
+"""
+
+from baechi_jax.passes.placement.formats.detect import Machine, read_workload
+from baechi_jax.passes.placement.formats.own import write_workload
+from baechi_jax.passes.placement.formats.splits import read_split, write_split
+
+__all__ = ["Machine", "read_split", "read_workload", "write_split", "write_workload"]
