@@ -224,7 +224,8 @@ class Buffers:
                 gaps.append((sizes[buffer], start, end, buffer))
         if not gaps:
             return temporaries
-        gaps.sort()
+        # XLA tries the smallest that is large enough, the last made of equal ones first.
+        gaps.sort(key=lambda gap: (gap[0], -gap[2]))
         kept: list[_Temporary] = []
         for each in sorted(temporaries, key=lambda t: (-t.size, t.start)):
             for index, (size, start, end, buffer) in enumerate(gaps):

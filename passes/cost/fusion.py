@@ -144,25 +144,25 @@ class _Fusion:
         for node, kind in enumerate(kinds):
             writes = lowered.writes[node]
             in_place = kind is Kind.ELEMENTWISE or kind is Kind.EXPENSIVE
-            same_order = in_place or kind is Kind.BITCAST
             reads: dict[int, bool] = {}
             nodes: dict[int, None] = {}
+            in_library = self.library.start[node] >= 0
+            if in_library and in_place:
+                constants.read_by(node, reads)
             for value in lowered.reads[node]:
                 if value < 0:
-                    if in_place and self.library.start[node] >= 0:
-                        constant = constants.buffer(value, node)
-                        if constant is not None:
-                            reads[constant] = True
                     continue
                 within = inside[value]
                 if value in held_reads and (within is None or node in within):
                     for buffer, flag in held_reads[value].items():
-                        reads[buffer] = flag and same_order and reads.get(buffer, True)
+                        reads[buffer] = flag and in_place and reads.get(buffer, True)
                     nodes.update(held_nodes[value])
                 else:
+                    # Through a bitcast, XLA does not see that the elements are the same.
                     buffer = alias.get(value, value)
-                    reads[buffer] = same_order and reads.get(buffer, True)
-            if kind is Kind.BITCAST and not nodes and self.library.start[node] < 0:
+                    same = in_place and buffer == value
+                    reads[buffer] = same and reads.get(buffer, True)
+            if kind is Kind.BITCAST and not nodes and not in_library:
                 source = lowered.reads[node][0]
                 alias[writes[0]] = alias.get(source, source)
                 continue
@@ -180,48 +180,49 @@ class _Fusion:
 
 
 class _Constants:
-    """Constants that XLA writes out as full arrays: a library fusion reads them, and others too."""
+    """Constants that XLA writes out as full arrays.
+
+    A library fusion takes in the broadcast of a constant only if it is used once; else it reads it.
+    """
 
     def __init__(self, lowered: Lowered, library: LibraryFusions, kernels: Kernels) -> None:
         self.lowered = lowered
-        self.library = library
         self.kernels = kernels
         self._buffers: dict[Hashable, int] = {}
-        self._all: dict[Hashable, int] = {}
-        self._within: dict[tuple[Hashable, int], int] = {}
+        self._uses: dict[Hashable, int] = {}
         if not library.end:
             return
         for node, kind in enumerate(lowered.kinds):
-            if kind is not Kind.ELEMENTWISE and kind is not Kind.EXPENSIVE:
-                continue
-            for value in lowered.reads[node]:
-                if value < 0:
-                    key = self._key(value, node)
-                    self._all[key] = self._all.get(key, 0) + 1
-                    first = library.start[node]
-                    if first >= 0:
-                        self._within[key, first] = self._within.get((key, first), 0) + 1
+            if kind is Kind.ELEMENTWISE or kind is Kind.EXPENSIVE:
+                for key in self._keys(node):
+                    self._uses[key] = self._uses.get(key, 0) + 1
 
-    def _key(self, value: int, node: int) -> Hashable:
+    def _keys(self, node: int) -> list[Hashable]:
+        """The constants that ``node`` reads, with the shape that they are broadcast to."""
         op = self.lowered.ops[node]
-        shape = getattr(op.results[0].type, "shape", ()) if op is not None else ()
-        return (value, shape)
+        reads = self.lowered.reads[node]
+        if op is None:
+            return []
+        if op.name == "jax.logistic":
+            # 1 / (1 + exp(-x))
+            return [("one", op.results[0].type)] * 2
+        return [(value, op.results[0].type) for value in reads if value < 0]
 
-    def buffer(self, value: int, node: int) -> int | None:
-        """The buffer of literal ``value`` broadcast to the shape of ``node``, if there is one."""
-        written = self.lowered.writes[node][0]
-        key = self._key(value, node)
-        if (
-            self.lowered.elements[written] <= 1
-            or self._all[key] <= self._within[key, self.library.start[node]]
-        ):
-            return None
-        found = self._buffers.get(key)
-        if found is None:
-            kernels = self.kernels
-            found = self._buffers[key] = len(kernels.sizes)
-            kernels.sizes.append(self.lowered.sizes[written])
-            kernels.nodes.append([])
-            kernels.writes.append([found])
-            kernels.reads.append({})
-        return found
+    def read_by(self, node: int, reads: dict[int, bool]) -> None:
+        """Add the buffers of the constants that ``node``, in a library fusion, reads."""
+        lowered = self.lowered
+        written = lowered.writes[node][0]
+        if lowered.elements[written] <= 1:
+            return
+        for key in self._keys(node):
+            if self._uses[key] < 2:
+                continue
+            buffer = self._buffers.get(key)
+            if buffer is None:
+                kernels = self.kernels
+                buffer = self._buffers[key] = len(kernels.sizes)
+                kernels.sizes.append(lowered.sizes[written])
+                kernels.nodes.append([])
+                kernels.writes.append([buffer])
+                kernels.reads.append({})
+            reads[buffer] = False

@@ -26,6 +26,8 @@ _ELEMENTWISE = frozenset(
 
 _REDUCTIONS = frozenset({"jax.reduce_sum", "jax.reduce_max", "jax.reduce_min"})
 
+_WINDOWS = frozenset({"jax.reduce_window_max", "jax.reduce_window_min", "jax.reduce_window_sum"})
+
 #: The library is asked only for operations that touch this many elements.
 _ELEMENTS = 4096
 
@@ -47,9 +49,13 @@ class LibraryFusions:
 
     def _is_reduction(self, node: int) -> bool:
         op = self.lowered.ops[node]
-        return (
-            self.lowered.kinds[node] is Kind.REDUCE and op is not None and op.name in _REDUCTIONS
-        )
+        if op is None:
+            return False
+        if op.name in _WINDOWS:
+            # Windows that do not overlap.
+            sizes, strides = (op.attributes.get(k) for k in ("window_dimensions", "window_strides"))
+            return sizes == strides
+        return self.lowered.kinds[node] is Kind.REDUCE and op.name in _REDUCTIONS
 
     def _supported(self, node: int) -> bool:
         lowered = self.lowered

@@ -249,10 +249,12 @@ class _Lowering:
 
     def _dot(self, op: Operation, reads: list[int]) -> None:
         out = self.out
+        flat = False
         for side, operand in enumerate(op.operands[:2]):
             if reads[side] < 0:
                 continue
-            copied, flattened = _dot_operand(op, side)
+            copied, flattened, several = _dot_operand(op, side)
+            flat = flat or several
             size, elements, rank, is_float = _facts(operand.type)
             half = _is_half(operand)
             if copied or half:
@@ -270,7 +272,12 @@ class _Lowering:
             out.node(Kind.KERNEL, reads, [wide], op)
             out.node(Kind.EXPENSIVE, [wide], [self._result(result)], None)
             return
-        out.node(Kind.KERNEL, reads, [self._result(result)], op)
+        if not flat:
+            out.node(Kind.KERNEL, reads, [self._result(result)], op)
+            return
+        made = out.value(size, elements, rank, is_float)
+        out.node(Kind.KERNEL, reads, [made], op)
+        self.number[result] = self._bitcast_of(made, (size, elements, rank, is_float), op)
 
     def _conv(self, op: Operation, reads: list[int]) -> None:
         out = self.out
@@ -358,24 +365,26 @@ def _joins_rows(op: Operation) -> bool:
     return len(op.operands) > 8 or (rows and type_.nbytes >= _CONCATENATE_BYTES)
 
 
-def _dot_operand(op: Operation, side: int) -> tuple[bool, bool]:
-    """Whether operand ``side`` of a dot is copied into another order, and whether flattened."""
+def _dot_operand(op: Operation, side: int) -> tuple[bool, bool, bool]:
+    """Whether operand ``side`` of a dot is copied into another order, whether it is flattened, and
+    whether it has several free axes."""
     numbers = op.attributes.get("dimension_numbers")
     type_ = op.operands[side].type
     if not isinstance(numbers, tuple) or not isinstance(type_, TensorType):
-        return False, False
+        return False, False, False
     shape = type_.shape
     contracted: list[int] = list(numbers[0][side])  # type: ignore[index, call-overload]
     batch: list[int] = list(numbers[1][side])  # type: ignore[index, call-overload]
     free = [axis for axis in range(len(shape)) if axis not in contracted and axis not in batch]
-    flattened = len(contracted) > 1 or len(free) > 1
+    several = len(free) > 1
+    flattened = len(contracted) > 1 or several
     batch = [axis for axis in batch if shape[axis] != 1]
     free = [axis for axis in free if shape[axis] != 1]
     contracted = [axis for axis in contracted if shape[axis] != 1]
     order = batch + free + contracted if side == 0 else batch + contracted + free
     if order == sorted(order):
-        return False, flattened
+        return False, flattened, several
     swapped = batch + contracted + free if side == 0 else batch + free + contracted
     if len(free) <= 1 and len(contracted) <= 1 and swapped == sorted(swapped):
-        return False, flattened
-    return True, flattened
+        return False, flattened, several
+    return True, flattened, several
