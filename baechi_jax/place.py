@@ -1,8 +1,8 @@
 """``baechi.place``: a function that runs placed over several devices.
 
 The decorated function behaves like ``jax.jit`` of it. The first call with new types traces, plans
-and compiles; later ones find the compiled step by the structure and the types of the arguments. Under
-an outer transformation (``jit``, ``grad``, ``vmap``) it is the function itself, under ``jax.jit``.
+and compiles; later ones find the compiled step by the structure and the types of the arguments.
+Under an outer transformation (``jit``, ``grad``, ``vmap``) it is the function itself, jitted.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar, overload
+from typing import Any, TypedDict, Unpack, overload
 
 import jax
 
@@ -49,8 +49,6 @@ from baechi_jax.stages import Compiled, Lowered, Split, Traced
 
 _log = logging.getLogger(__name__)
 
-_F = TypeVar("_F", bound=Callable[..., Any])
-
 #: So many calls in a row that all trace anew give a warning.
 RETRACE_WARNING_AFTER = 6
 
@@ -71,12 +69,34 @@ class _Options:
     plan: Plan | None
 
 
-@overload
-def place(fn: Callable[..., Any], /, **options: Any) -> PlacedFunction: ...
+class PlaceOptions(TypedDict, total=False):
+    """The keyword arguments of ``place``; see there."""
+
+    topology: Topology | str | Path | None
+    placer: str
+    pipeline: str | Sequence[Pass] | None
+    donate_argnums: int | Sequence[int] | None
+    donate_argnames: str | Iterable[str] | None
+    static_argnums: int | Sequence[int] | None
+    static_argnames: str | Iterable[str] | None
+    like: PlacedFunction | None
+    plan: Plan | str | Path | None
+    devices: Sequence[jax.Device] | None
+    dump_folder: str | Path | None
+    verify_each: bool
+    compiler_options: Mapping[str, Any] | None
+    compile_threads: int | None
+    progress: bool | None
 
 
 @overload
-def place(fn: None = None, /, **options: Any) -> Callable[[Callable[..., Any]], PlacedFunction]: ...
+def place(fn: Callable[..., Any], /, **options: Unpack[PlaceOptions]) -> PlacedFunction: ...
+
+
+@overload
+def place(
+    fn: None = None, /, **options: Unpack[PlaceOptions]
+) -> Callable[[Callable[..., Any]], PlacedFunction]: ...
 
 
 def place(
@@ -160,7 +180,6 @@ def place_init(
     ``train_step.plan(jax.eval_shape(init_fn, key), batch)``. ``options`` are those of ``place``.
     """
     placed = place(init_fn, like=like, **options)
-    assert isinstance(placed, PlacedFunction)
     placed._pins_results = True
     return placed
 
@@ -237,7 +256,7 @@ class PlacedFunction:
         self._signature = signature
         self._options = options
         self._pins_results = False
-        self._jit = jax.jit(fn, **signature.static_options)
+        self._jit = self._plain_jit()
         self._entries: dict[Any, _Entry] = {}
         #: The entry of the last call, looked at first.
         self._last: _Entry | None = None
@@ -251,7 +270,7 @@ class PlacedFunction:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run the function, placed. The first call with new types plans and compiles."""
-        if compat.is_tracing() or jax.config.jax_disable_jit:
+        if compat.is_tracing() or compat.jit_disabled():
             return self._jit(*args, **kwargs)
         dynamic, static = self._signature.split(args, kwargs)
         leaves, tree = jax.tree.flatten(dynamic)
@@ -272,6 +291,9 @@ class PlacedFunction:
         pending = compiled.pending(leaves)
         assert pending is not None
         return compiled.launch(leaves, pending)
+
+    def _plain_jit(self) -> Callable[..., Any]:
+        return jax.jit(self._fn, **self._signature.static_options)
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         return self if instance is None else types.MethodType(self, instance)
@@ -326,9 +348,9 @@ class PlacedFunction:
             self._entries.clear()
             self._last = self._first = None
             self._misses = 0
-            self._jit.clear_cache()
+            self._jit = self._plain_jit()
 
-    # Finding and making entries --------------------------------------------------------------------
+    # Finding and making entries -----------------------------------------------------------------
 
     @property
     def _name(self) -> str:

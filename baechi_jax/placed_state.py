@@ -58,8 +58,8 @@ def devices_like(wanted: Sequence[Wanted], known: Sequence[PlacedLeaf]) -> list[
     for source, target in found.items():
         devices[target] = known[source].device
     by_type: dict[Any, list[PlacedLeaf]] = {}
-    for leaf in known:
-        by_type.setdefault(_type(leaf), []).append(leaf)
+    for placed in known:
+        by_type.setdefault(_type(placed), []).append(placed)
     for index, leaf in enumerate(wanted):
         if devices[index] is None:
             devices[index] = _by_suffix(leaf, by_type.get(_type(leaf), ()))

@@ -146,11 +146,12 @@ class Plan:
             text = Path(path).read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
             raise PlanFileError(f"cannot read the plan {path}: {error}") from error
+        if not text.strip():
+            raise PlanFileError(f"{path} is empty: it is no plan, or was cut off")
         try:
             module = parse_module(text, str(path))
         except ParseError as error:
-            what = "is empty" if not text.strip() else "is no plan, or was cut off"
-            raise PlanFileError(f"{path} {what}: {error}") from error
+            raise PlanFileError(f"{path} is no plan, or was cut off: {error}") from error
         version = module.attributes.get(_FORMAT_KEY)
         if not isinstance(version, int):
             raise PlanFileError(

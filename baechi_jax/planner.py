@@ -20,8 +20,8 @@ from baechi_jax.ir.function import argument_attributes, set_argument_attributes
 from baechi_jax.ir.topology import Topology
 from baechi_jax.passes.pass_manager import PassManager, PassTiming
 from baechi_jax.passes.pipeline import NAMED_PIPELINES, parse_pipeline, print_pipeline
-from baechi_jax.passes.plan_errors import MemoryLimitError
 from baechi_jax.passes.placement.errors import InfeasiblePlacementError
+from baechi_jax.passes.plan_errors import MemoryLimitError
 from baechi_jax.passes.registry import Pass
 from baechi_jax.passes.tasks import tasks_of
 
@@ -109,9 +109,11 @@ def apply_decisions(
     module = make_module()
     _prepare(module, topology, options)
     decisions = decisions_of(plan)
+    if "baechi.placement" in plan.attributes:
+        module.attributes["baechi.placement"] = plan.attributes["baechi.placement"]
     passes: list[Pass] = []
     for each in _passes(options, ()):
-        if each.name not in PLACING_PASSES and not isinstance(each, RecordDecisions):
+        if each.name not in PLACING_PASSES:
             passes.append(each)
         elif each.name == PLACING_PASSES[0]:
             passes.append(decisions)
@@ -135,14 +137,14 @@ def decisions_of(plan: Module) -> ApplyDecisions:
     return ApplyDecisions(tuple(decisions), chosen, tuple(devices))
 
 
-# Passes of the planner -----------------------------------------------------------------------------
+# Passes of the planner --------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class RecordDecisions(Pass):
     """Keep each fused task's device on the module, before tasks are merged.
 
-    ``baechi.decisions = {t0 = 1 : i64, ...}``, in the order of the tasks: what loading a plan needs.
+    ``baechi.decisions = {t0 = 1 : i64, ...}``, in the order of the tasks: what a saved plan says.
     """
 
     name: ClassVar[str] = "record-decisions"

@@ -1,8 +1,8 @@
 """JAX's ahead-of-time stages for a placed function: ``trace -> lower -> compile``.
 
 ``placed.trace(*args)`` gives a ``Traced``, its ``lower()`` a ``Lowered`` (that is: a plan), whose
-``compile()`` gives a ``Compiled``, which runs. Tracing and lowering work on shapes alone, also for a
-machine that is not there.
+``compile()`` gives a ``Compiled``, which runs. Tracing and lowering work on shapes alone, also for
+a machine that is not there.
 """
 
 from __future__ import annotations
@@ -174,7 +174,7 @@ class Compiled:
         results = self.executor.run([*self._constants, *placed], lost)
         return jax.tree.unflatten(self.out_tree, results)
 
-    # What it wants and gives ------------------------------------------------------------------------
+    # What it wants and gives --------------------------------------------------------------------
 
     @property
     def program(self) -> Program:

@@ -72,9 +72,7 @@ def one_device(pairs: int, layers: int) -> tuple[float, float]:
     step, shapes = models.transformer(layers=layers, batch=2)
     state, batch = models.materialise(shapes)
     device = jax.devices()[0]
-    placed = baechi.place(
-        step, topology=baechi.local_topology(devices=[device]), donate_argnums=0
-    )
+    placed = baechi.place(step, topology=baechi.local_topology(devices=[device]), donate_argnums=0)
 
     def stepper(fn: Callable[..., Any]) -> Stepper:
         return Stepper(fn, jax.tree.map(jnp.copy, state), batch)

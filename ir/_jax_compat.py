@@ -59,6 +59,7 @@ __all__ = [
     "is_ordered",
     "is_reference",
     "is_tracing",
+    "jit_disabled",
     "jaxpr_consts",
     "jaxpr_inputs",
     "key_dtype",
@@ -467,7 +468,7 @@ def lower_jaxpr(jaxpr: Any, name: str, donated: Sequence[bool], device: jax.Devi
 
 
 #: The class of ordinary arrays (random keys are ``jax.Array`` of another class).
-ARRAY_TYPE: type = _ArrayImpl
+ARRAY_TYPE: type[jax.Array] = _ArrayImpl
 
 
 def batched_copy(shardings: Sequence[SingleDeviceSharding]) -> Callable[..., Sequence[jax.Array]]:
@@ -490,6 +491,11 @@ def batched_copy(shardings: Sequence[SingleDeviceSharding]) -> Callable[..., Seq
 def trace_context() -> Any:
     """The part of JAX's configuration that tracing depends on (x64, matmul precision, ...)."""
     return _config.trace_context()
+
+
+def jit_disabled() -> bool:
+    """Whether ``jax.disable_jit`` holds."""
+    return bool(_config.disable_jit.value)
 
 
 def is_tracing() -> bool:

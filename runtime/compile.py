@@ -80,23 +80,23 @@ def compile_program(
     with _pool(options.threads) as pool:
         for index, task in enumerate(program.tasks):
             device = devices[task_device(task)]
-            key = (_structure(task, equations), donations[index], device.platform)
+            key: Hashable = (_structure(task, equations), donations[index], device.platform)
             if key not in lowered:
                 lowered[key] = _lower(task, equations, donations[index], device)
-            place = (key, device.id, device.platform)
+            place: Hashable = (key, device.id, device.platform)
             if place not in futures:
                 futures[place] = pool.submit(lowered[key].compile, device, options.compiler_options)
                 owners[place] = index
             chosen.append(place)
         _await(list(futures.values()), started, options.progress)
     compiled: list[CompiledTask] = []
-    for index, place in enumerate(chosen):
+    for index, at in enumerate(chosen):
         task = program.tasks[index]
         device = devices[task_device(task)]
         try:
-            executable = futures[place].result()
+            executable = futures[at].result()
         except Exception as error:
-            what = describe_task(program.tasks[owners[place]], device)
+            what = describe_task(program.tasks[owners[at]], device)
             raise CompilationError(f"XLA cannot compile {what}: {error}") from error
         compiled.append(CompiledTask(task, device, executable))
     return compiled
@@ -221,7 +221,9 @@ def _await(futures: Sequence[Future[Any]], started: float, progress: bool | None
         MofNCompleteColumn(),
         TimeElapsedColumn(),
     )
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+    console = Console(stderr=True)
+    # A terminal gets its line back; a log keeps the last state.
+    with Progress(*columns, console=console, transient=console.is_terminal) as bar:
         job = bar.add_task("compiling", total=len(futures))
         while pending:
             bar.update(job, completed=len(futures) - len(pending))

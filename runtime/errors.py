@@ -24,7 +24,7 @@ class ExecutionError(BaechiError, RuntimeError):
     """A task failed while the step ran.
 
     The message names the task, its device and its source lines, and says whether donated arguments
-    are lost. The error of the task itself is the ``__cause__``. The decorated function stays usable.
+    are lost. The task's own error is the ``__cause__``. The decorated function stays usable.
     """
 
 

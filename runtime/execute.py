@@ -123,12 +123,13 @@ class Executor:
     def _mark_ends(self) -> None:
         """Let the last task of each device leave a token with the pacer."""
         for position in last_runs(self.program):
-            function, *rest = self._linked[position]
+            _, inputs, outputs, drops, deletes, _ = self._linked[position]
             item = self.program.instructions[position]
             assert isinstance(item, Run)
             executable = self.tasks[item.task].executable
             if not executable.has_effects:
-                self._linked[position] = (self._with_token(executable), *rest)
+                call = self._with_token(executable)
+                self._linked[position] = (call, inputs, outputs, drops, deletes, item)
 
     def _with_token(self, executable: Executable) -> Callable[..., Sequence[Any]]:
         def run(*arrays: jax.Array) -> Sequence[Any]:

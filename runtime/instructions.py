@@ -62,7 +62,7 @@ class Wait:
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """Give results a buffer of their own: copy ``inputs[i]`` to ``outputs[i]`` on ``targets[i]``."""
+    """Give results their own buffers: copy ``inputs[i]`` to ``outputs[i]`` on ``targets[i]``."""
 
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 
 from baechi_jax.ir.cost import DeviceMemory
 from baechi_jax.runtime.execute import Executor
@@ -66,7 +67,7 @@ def measure_step(
 ) -> tuple[list[jax.Array], StepMemory]:
     """Run one step of ``executor`` slowly; its results and its memory.
 
-    Donated arguments are given away, as in any step. Raises ExecutionError as ``Executor.run`` does.
+    Donated arguments are given away, as in any step. Raises ExecutionError as a step does.
     """
     program = executor.program
     index = {device: number for number, device in enumerate(executor.devices)}
@@ -117,6 +118,6 @@ def _held(slots: Sequence[Any], index: dict[jax.Device, int]) -> list[int]:
 
 def _nbytes(array: jax.Array) -> int:
     """Bytes of one array; a random key's are those of its data."""
-    if jax.dtypes.issubdtype(array.dtype, jax.dtypes.prng_key):
+    if jnp.issubdtype(array.dtype, jax.dtypes.prng_key):
         return int(jax.random.key_data(array).nbytes)
     return int(array.nbytes)

@@ -2,9 +2,9 @@
 
 Dispatch is asynchronous: a loop of steps runs as far ahead of the devices as it can, and what it
 issues takes memory. The plan bounds this within a step (its waits); here it is bounded from step to
-step. A step takes, on each device, at most its run-ahead bytes less what lay there before; the limit
-says how many such steps fit beside the resident bytes. A step on one device that is a single task
-is left alone: it behaves as ``jax.jit`` does.
+step. A step takes, on each device, at most its run-ahead bytes less what lay there before; the
+limit says how many such steps fit beside the resident bytes. A step that is a single task is left
+alone: it behaves as ``jax.jit`` does.
 """
 
 from __future__ import annotations

@@ -83,7 +83,7 @@ class ArgumentPlacer:
         return True
 
     def place(self, leaves: Sequence[Any], pending: Sequence[int]) -> tuple[list[Any], list[str]]:
-        """The leaves, those in ``pending`` moved, and the names of donated ones whose source is gone.
+        """The leaves, those in ``pending`` moved, and the names of donated ones freed at home.
 
         Raises ArgumentError, before anything is freed, for a leaf that was deleted (given away in
         an earlier call), that is donated and passed twice, or that other processes hold a part of.

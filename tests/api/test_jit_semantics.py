@@ -1,4 +1,4 @@
-"""A placed function behaves as ``jax.jit`` of it: arguments, donation, retraces, transformations."""
+"""A placed function behaves as ``jax.jit`` of it: arguments, donation, retraces, transforms."""
 
 from __future__ import annotations
 

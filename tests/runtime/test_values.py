@@ -2,7 +2,7 @@
 
 Every function of the table runs cut into four tasks on random devices, over 1, 2 and 4 devices.
 Tolerance: that of the case, 2e-5 relative unless it says otherwise, since XLA fuses across a task's
-border in the one and not in the other. Both are compiled without optimisation, which halves the time.
+border in the one and not in the other. Both are compiled without optimisation, in half the time.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ import baechi_jax as baechi
 from baechi_jax.ir.topology import Topology
 from tests.runtime.functions import FUNCTIONS, Case
 from tests.runtime.scatter import scattered
-
 
 QUICK = {"xla_backend_optimization_level": 0}
 

@@ -1,0 +1,226 @@
+"""Plans: made from shapes, for machines that are not there, saved, loaded, refused."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import baechi_jax as baechi
+from baechi_jax.ir.topology import Device, Topology
+from baechi_jax.passes.placement.errors import InfeasiblePlacementError
+from baechi_jax.plan import PlanFileError, PlanMismatchError
+from baechi_jax.runtime.errors import DeviceError
+
+
+def step(state: Any, batch: Any) -> Any:
+    def loss(params: Any) -> Any:
+        x, y = batch
+        for layer in params:
+            x = jnp.tanh(x @ layer["w"] + layer["b"])
+        return jnp.mean((x - y) ** 2)
+
+    value, grads = jax.value_and_grad(loss)(state["params"])
+    moments = jax.tree.map(lambda m, g: 0.9 * m + g, state["m"], grads)
+    params = jax.tree.map(lambda p, m: p - 0.1 * m, state["params"], moments)
+    return {"params": params, "m": moments}, value
+
+
+def shapes(layers: int = 4, width: int = 64, batch: int = 8) -> Any:
+    spec: Callable[..., Any] = lambda *shape: jax.ShapeDtypeStruct(shape, jnp.float32)  # noqa: E731
+    params = [{"w": spec(width, width), "b": spec(width)} for _ in range(layers)]
+    return {"params": params, "m": params}, (spec(batch, width), spec(batch, width))
+
+
+def arrays(specs: Any) -> Any:
+    rng = np.random.default_rng(0)
+    return jax.tree.map(
+        lambda s: jnp.asarray(rng.normal(0, 0.1, s.shape).astype(np.float32)), specs
+    )
+
+
+#: A limit that one device cannot meet.
+LIMIT = 100_000
+tight = functools.partial(
+    baechi.place, topology=Topology.uniform(4, Device(memory_bytes=LIMIT)), placer="m-etf"
+)
+
+
+def test_plan_from_shapes() -> None:
+    plan = tight(step, donate_argnums=0).plan(*shapes())
+    assert len(plan.devices_used) > 1
+    assert all(peak <= LIMIT for peak in plan.peak_bytes)
+    assert 0 < plan.lower_bound_seconds <= plan.step_seconds
+    text = str(plan)
+    assert "Placement of step" in text
+    assert "transfers" in text
+    assert "step on" in repr(plan)
+
+
+def test_a_call_runs_the_plan_that_was_made() -> None:
+    placed = tight(step, donate_argnums=0)
+    plan = placed.plan(*shapes())
+    args = arrays(shapes())
+    want = jax.jit(step)(*args)
+    got = placed(*args)
+    assert placed.plan(*shapes()) is plan
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, 1e-5, 1e-6), got, want)
+
+
+def test_one_device_when_nothing_beats_it() -> None:
+    roomy = Topology.uniform(4, bytes_per_second=1e6, latency_seconds=1.0)
+    plan = baechi.place(step, topology=roomy, placer="m-etf", donate_argnums=0).plan(*shapes())
+    assert len(plan.devices_used) == 1
+    assert "All on device 0: it fits there" in " ".join(str(plan).split())
+
+
+def test_nothing_fits() -> None:
+    small = Topology.uniform(2, Device(memory_bytes=LIMIT // 4))
+    with pytest.raises(InfeasiblePlacementError, match="KiB more than its limit"):
+        baechi.place(step, topology=small, placer="m-etf", donate_argnums=0).plan(*shapes())
+
+
+def test_more_devices_than_the_machine_has() -> None:
+    many = Topology.uniform(64, Device(memory_bytes=LIMIT))
+    plan = baechi.place(step, topology=many, placer="single").plan(*shapes(1, 16))
+    assert plan.topology.size == 64
+
+    def far(x: Any) -> Any:
+        with baechi.on(63):
+            return x + 1
+
+    placed = baechi.place(far, topology=many, placer="expert")
+    assert placed.plan(jax.ShapeDtypeStruct((3,), jnp.float32)).devices_used == (63,)
+    with pytest.raises(DeviceError, match=r"runs on 64 devices, and this process has 8"):
+        placed(jnp.ones(3))
+    with pytest.raises(DeviceError, match="device 63"):
+        placed.input_shardings(jnp.ones(3))
+
+
+def test_dump_folder(tmp_path: Path) -> None:
+    tight(step, dump_folder=tmp_path).plan(*shapes(2, 16))
+    names = sorted(path.name for path in tmp_path.iterdir())
+    assert names[0] == "00_input.mlir"
+    assert any(name.endswith("_verify-plan.mlir") for name in names)
+
+
+# Files --------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("plans") / "deep" / "plan.mlir"
+    tight(step, donate_argnums=0).plan(*shapes()).save(path)
+    return path
+
+
+def test_saved_plan_is_repeated(saved: Path) -> None:
+    made = tight(step, donate_argnums=0).plan(*shapes())
+    loaded = baechi.Plan.load(saved)
+    assert loaded.name == "step"
+    assert loaded.peak_bytes == made.peak_bytes
+    assert loaded.step_seconds == made.step_seconds
+    assert str(loaded) == str(made)
+    # The placer is not asked again.
+    again = baechi.place(step, plan=saved, donate_argnums=0)
+    plan = again.plan(*shapes())
+    assert plan.peak_bytes == made.peak_bytes
+    assert plan.step_seconds == made.step_seconds
+    assert "place" not in {timing.name for timing in plan.timings}
+    args = arrays(shapes())
+    want = jax.jit(step)(*args)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, 1e-5, 1e-6), again(*args), want)
+
+
+def test_costs_are_computed_anew(saved: Path, tmp_path: Path) -> None:
+    text = saved.read_text()
+    cheap = tmp_path / "cheap.mlir"
+    cheap.write_text(text.replace("baechi.step_seconds = ", "baechi.step_seconds = 9"))
+    assert baechi.Plan.load(cheap).step_seconds != baechi.Plan.load(saved).step_seconds
+    again = baechi.place(step, plan=cheap, donate_argnums=0).plan(*shapes())
+    assert again.step_seconds == baechi.Plan.load(saved).step_seconds
+
+
+def test_saving_a_repeated_plan(saved: Path, tmp_path: Path) -> None:
+    plan = baechi.place(step, plan=saved, donate_argnums=0).plan(*shapes())
+    plan.save(tmp_path / "again.mlir")
+    third = baechi.place(step, plan=tmp_path / "again.mlir", donate_argnums=0)
+    assert third.plan(*shapes()).peak_bytes == plan.peak_bytes
+
+
+def test_another_function_is_refused(saved: Path) -> None:
+    other = baechi.place(lambda s, b: (s, jnp.sum(b[0])), plan=saved, donate_argnums=0)
+    with pytest.raises(PlanMismatchError, match="made for another program"):
+        other.plan(*shapes())
+
+
+def test_other_shapes_are_refused(saved: Path) -> None:
+    with pytest.raises(PlanMismatchError, match="shapes or dtypes"):
+        baechi.place(step, plan=saved, donate_argnums=0).plan(*shapes(batch=16))
+
+
+@pytest.mark.parametrize(
+    ("topology", "message"),
+    [
+        (Topology.uniform(3, Device(memory_bytes=LIMIT)), "it has 4 devices, this one 3"),
+        (Topology.uniform(4, Device(memory_bytes=LIMIT + 1)), "its device 0 is"),
+        (
+            Topology.uniform(4, Device(memory_bytes=LIMIT), latency_seconds=1.0),
+            "their links differ",
+        ),
+    ],
+)
+def test_another_machine_is_refused(saved: Path, topology: Topology, message: str) -> None:
+    placed = baechi.place(step, plan=saved, topology=topology, donate_argnums=0)
+    with pytest.raises(PlanMismatchError, match=message):
+        placed.plan(*shapes())
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda text: "", "is empty"),
+        (lambda text: text[: len(text) // 2], "is no plan, or was cut off"),
+        (lambda text: text[: text.rindex("}")], "is no plan, or was cut off"),
+        (lambda text: "\x00binary", "is no plan"),
+        (lambda text: '"builtin.module"() ({\n}) : () -> ()\n', "is IR, but no plan"),
+        (
+            lambda text: text.replace("baechi.plan_format = 1", "baechi.plan_format = 2"),
+            "has plan format 2, this release reads up to 1",
+        ),
+        (
+            lambda text: text.replace("baechi.fingerprint", "baechi.fingerprnt"),
+            "incomplete plan: baechi.fingerprint",
+        ),
+    ],
+)
+def test_bad_files(saved: Path, tmp_path: Path, change: Callable[[str], str], message: str) -> None:
+    path = tmp_path / "bad.mlir"
+    path.write_text(change(saved.read_text()))
+    with pytest.raises(PlanFileError, match=message):
+        baechi.Plan.load(path)
+
+
+def test_missing_file(tmp_path: Path) -> None:
+    with pytest.raises(PlanFileError, match="cannot read the plan"):
+        baechi.Plan.load(tmp_path / "nothing.mlir")
+
+
+def test_a_failed_save_leaves_the_old_file(saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = saved.read_text()
+    plan = baechi.Plan.load(saved)
+
+    def fail(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("os.replace", fail)
+    with pytest.raises(KeyboardInterrupt):
+        plan.save(saved)
+    assert saved.read_text() == before
+    assert [path.name for path in saved.parent.iterdir()] == ["plan.mlir"]

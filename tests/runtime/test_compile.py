@@ -1,0 +1,192 @@
+"""Compiling: each distinct task once per device, in threads that end; errors that name the task."""
+
+from __future__ import annotations
+
+import functools
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+
+import baechi_jax as baechi
+from baechi_jax.ir import _jax_compat as compat
+from baechi_jax.ir.topology import Topology
+from baechi_jax.runtime.compile import usable_donations
+from baechi_jax.runtime.errors import CompilationError
+from tests.runtime.scatter import scattered
+
+place: Callable[..., Any] = functools.partial(
+    baechi.place,
+    topology=Topology.uniform(2),
+    compiler_options={"xla_backend_optimization_level": 0},
+)
+
+
+@pytest.fixture
+def counted(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
+    """How often a jaxpr was lowered, and a lowering compiled."""
+    counts = {"lowered": 0, "compiled": 0}
+    lower, compile_ = compat.lower_jaxpr, compat.LoweredJaxpr.compile
+
+    def counting_lower(*args: Any) -> Any:
+        counts["lowered"] += 1
+        return lower(*args)
+
+    def counting_compile(self: Any, *args: Any) -> Any:
+        counts["compiled"] += 1
+        return compile_(self, *args)
+
+    monkeypatch.setattr(compat, "lower_jaxpr", counting_lower)
+    monkeypatch.setattr(compat.LoweredJaxpr, "compile", counting_compile)
+    return counts
+
+
+def chain(count: int, devices: int) -> Callable[[Any], Any]:
+    def fn(x: Any) -> Any:
+        for index in range(count):
+            with baechi.on(index % devices):
+                x = jnp.sin(x)
+        return x
+
+    return fn
+
+
+def test_equal_tasks_are_lowered_once_and_compiled_once_per_device(
+    counted: dict[str, int],
+) -> None:
+    placed = place(chain(12, 2), pipeline=scattered(2, seed=1, pieces=12))
+    x = jnp.ones(3)
+    np.testing.assert_allclose(placed(x), jax.jit(chain(12, 2))(x), rtol=1e-6)
+    assert counted == {"lowered": 1, "compiled": 2}
+
+
+def test_tasks_that_differ_in_what_text_cannot_tell(counted: dict[str, int]) -> None:
+    def fn(x: Any) -> Any:
+        y = jax.pure_callback(lambda v: np.asarray(v) + 1, x, x)
+        return jax.pure_callback(lambda v: np.asarray(v) * 10, x, y)
+
+    placed = place(fn, pipeline=scattered(1, pieces=2))
+    assert float(placed(jnp.float32(1))) == 20.0
+    assert counted["lowered"] == 2
+
+
+def test_weak_types_and_donation_are_told_apart(counted: dict[str, int]) -> None:
+    placed = place(lambda a, b: (a + 1, b + 1), pipeline=scattered(1, pieces=2), donate_argnums=0)
+    a, b = placed(jnp.ones(3), jnp.ones(3))
+    np.testing.assert_array_equal(a + b, np.full(3, 4.0))
+    assert counted["lowered"] == 2
+
+
+def test_no_thread_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    def slow(self: Any, *args: Any) -> Any:
+        time.sleep(0.2)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(compat.LoweredJaxpr, "compile", slow)
+    x = jnp.ones(3)
+    placed = place(lambda x: jnp.cos(jnp.sin(x)), donate_argnums=0, pipeline=scattered(2, seed=1))
+    with pytest.raises(KeyboardInterrupt):
+        placed(x)
+    assert not [t for t in threading.enumerate() if t.name.startswith("baechi-compile")]
+    assert not x.is_deleted()
+    monkeypatch.undo()
+    # Nothing half-done was kept.
+    np.testing.assert_allclose(placed(x), jnp.cos(jnp.sin(jnp.ones(3))), rtol=1e-6)
+
+
+def test_interrupt_while_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[int] = []
+
+    def slow(self: Any, *args: Any) -> Any:
+        started.append(1)
+        time.sleep(0.3)
+
+    def interrupted(*args: Any, **kwargs: Any) -> Any:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(compat.LoweredJaxpr, "compile", slow)
+    monkeypatch.setattr("baechi_jax.runtime.compile.wait", interrupted)
+    ops = (jnp.sin, jnp.cos, jnp.tan, jnp.exp)
+    placed = place(
+        lambda x: functools.reduce(lambda x, op: op(x), ops, x),
+        compile_threads=1,
+        pipeline=scattered(1, pieces=4),
+    )
+    with pytest.raises(KeyboardInterrupt):
+        placed(jnp.ones(3))
+    assert len(started) < 4, "what had not started is dropped"
+    assert not [t for t in threading.enumerate() if t.name.startswith("baechi-compile")]
+
+
+def test_compiler_errors_name_the_task(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(self: Any, *args: Any) -> Any:
+        raise RuntimeError("no such instruction")
+
+    monkeypatch.setattr(compat.LoweredJaxpr, "compile", refuse)
+    placed = place(lambda x: jnp.sin(x), pipeline=scattered(1))
+    message = r"XLA cannot compile task 't0' on .*0 \(.*test_compile.py:\d+\): no such instruction"
+    with pytest.raises(CompilationError, match=message):
+        placed(jnp.ones(3))
+
+
+def test_lowering_errors_name_the_task() -> None:
+    from jax.extend.core import Primitive
+
+    unlowered = Primitive("unlowered")
+    unlowered.def_abstract_eval(lambda x: x)
+    placed = place(lambda x: unlowered.bind(x), pipeline=scattered(1))
+    with pytest.raises(CompilationError, match=r"cannot lower task 't0' .*unlowered"):
+        placed(jnp.ones(3))
+
+
+def test_progress_bar(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr("baechi_jax.runtime.compile.PROGRESS_AFTER_SECONDS", 0.0)
+    fn: Callable[[Any], Any] = lambda x: lax.fori_loop(0, 3, lambda i, x: x @ x, x)  # noqa: E731
+    place(fn, progress=False, pipeline=scattered(1))(jnp.ones((3, 3)))
+    assert capsys.readouterr().err == ""
+    place(fn, progress=True, pipeline=scattered(1))(jnp.ones((4, 4)))
+    captured = capsys.readouterr()
+    assert "compiling" in captured.err
+    assert captured.out == ""
+
+
+def test_persistent_cache(tmp_path: Any) -> None:
+    settings = {
+        "jax_compilation_cache_dir": str(tmp_path),
+        "jax_persistent_cache_min_compile_time_secs": 0.0,
+        "jax_persistent_cache_min_entry_size_bytes": -1,
+    }
+    old = {key: getattr(jax.config, key) for key in settings}
+    from jax.experimental.compilation_cache import compilation_cache
+
+    try:
+        for key, value in settings.items():
+            jax.config.update(key, value)
+        compilation_cache.reset_cache()
+        placed = place(lambda x: jnp.sinh(x) * 3, pipeline=scattered(1))
+        placed(jnp.ones(7))
+        assert any(tmp_path.iterdir())
+    finally:
+        for key, value in old.items():
+            jax.config.update(key, value)
+        compilation_cache.reset_cache()
+
+
+def test_usable_donations() -> None:
+    aval = lambda *shape: jax.core.ShapedArray(shape, np.dtype(np.float32))  # noqa: E731
+    ins = [aval(3), aval(3), aval(4), aval(5)]
+    assert usable_donations(ins, [aval(3), aval(5)], [0, 1, 2]) == [True, False, False, False]
+    assert usable_donations(ins, [aval(3), aval(5)], [1, 3]) == [False, True, False, True]
+
+
+def test_unusable_donations_free_and_do_not_warn() -> None:
+    placed = place(lambda x: jnp.sum(x), donate_argnums=0, pipeline=scattered(1))
+    x = jnp.ones(8)
+    placed(x)
+    assert x.is_deleted()
