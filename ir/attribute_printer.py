@@ -32,7 +32,6 @@ from baechi_jax.ir.types import (
     ScalarType,
     TensorType,
     TokenType,
-    Type,
 )
 
 _BARE_KEY = re.compile(r"[A-Za-z_][\w$.]*", re.ASCII)
@@ -43,11 +42,6 @@ def print_attribute(attribute: Attribute) -> str:
     """The text of ``attribute``; raises IRError for a value that is no attribute."""
     function = _TYPED.get(type(attribute))
     return function(attribute) if function is not None else _inferred(attribute, _TYPED)
-
-
-def print_type(type_: Type) -> str:
-    """The text of ``type_``."""
-    return str(type_)
 
 
 def quoted(text: str) -> str:

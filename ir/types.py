@@ -15,6 +15,7 @@ from baechi_jax.ir.lexer import escaped
 #: Bits per element. ``i1`` takes a byte in memory; ``!baechi.float0`` takes nothing.
 _ELEMENT_BITS: dict[str, int] = {
     "i1": 8,
+    "ui1": 8,
     "index": 64,
     "!baechi.float0": 0,
     "bf16": 16,

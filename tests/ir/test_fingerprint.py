@@ -82,6 +82,17 @@ def test_is_the_same_in_every_process() -> None:
     assert fingerprint(op).startswith("3c1861cd83fe50c6")
 
 
+def test_odd_argument_attributes_count_as_they_are() -> None:
+    one, two = (parse_operation(f'"func.func"() {{arg_attrs = {x}}} : () -> ()') for x in (1, 2))
+    assert fingerprint(one) != fingerprint(two)
+
+
+def test_does_not_see_where_a_value_flies() -> None:
+    one = parse_operation('"a.b"() {t = !baechi.in_flight<tensor<f32>>} : () -> tensor<f32>')
+    two = parse_operation('"a.b"() {t = tensor<f32>} : () -> !baechi.in_flight<tensor<f32>>')
+    assert fingerprint(one) == fingerprint(two)
+
+
 def task(name: str, operands: str, types: str) -> str:
     return f"""
     %{name} = "baechi.task"({operands}) ({{

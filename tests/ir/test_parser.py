@@ -129,6 +129,11 @@ def test_names_of_operations_may_have_escapes() -> None:
     assert print_module(op) == '%r = "a\\22é b"() : () -> i32\n'
 
 
+def test_operands_of_an_escaped_name() -> None:
+    module = parse_module('%x = "a.b"() : () -> i32\n"a\\22"(%x, %x) : (i32, i32) -> ()')
+    assert len(module.body.ops[1].operands) == 2
+
+
 def test_numbers_and_argument_names_are_no_hints() -> None:
     op = parse_operation('%7 = "a.b"() ({^bb0(%arg3: i32, %loss: i32):}) : () -> i32')
     assert op.result.name is None
@@ -249,6 +254,7 @@ ATTRIBUTES = {
     "#jax<obj>": OpaqueAttr("jax", "obj"),
     "#jax<obj<x>>": OpaqueAttr("jax", "obj", "x"),
     "#jax<1>": OpaqueAttr("jax", "", "1"),
+    "#jax.obj<a->, b>": OpaqueAttr("jax", "obj", "a->, b"),
     '#jax.obj<"<>>">': OpaqueAttr("jax", "obj", '"<>>"'),
     "#baechi.cost": Cost(),
     "#baechi.cost<>": Cost(),
@@ -428,6 +434,9 @@ OPERATION_ERRORS = {
     ),
     '"a.b"()[^bb1] : () -> ()': "'a.b' branches to other blocks; control flow is structured here",
     '"a.b"() <{x = 1}> {x = 2} : () -> ()': "'x' is both a property and an attribute",
+    '"a.b"() <x> : () -> ()': "expected '{' before attributes, found 'x'",
+    '"a\\22"(%x y) : (i32) -> ()': "expected ')' or ',' in the operands of 'a\"', found 'y'",
+    '!a = i32\n#b = 1\n"a.b"() : (!b) -> ()': "undefined alias '!b'",
     '"a.b"() <{x = 1} : () -> ()': "expected '>' after properties, found ':'",
     '"a.b"() () : () -> ()': "expected '{' before a region of 'a.b', found ')'",
     '"a.b"() ({} : () -> ()': "expected ')' after the regions of 'a.b', found ':'",
