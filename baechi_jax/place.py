@@ -256,7 +256,7 @@ class PlacedFunction:
         self._signature = signature
         self._options = options
         self._pins_results = False
-        self._jit = self._plain_jit()
+        self._jit: Any = jax.jit(fn, **signature.static_options)
         self._entries: dict[Any, _Entry] = {}
         #: The entry of the last call, looked at first.
         self._last: _Entry | None = None
@@ -291,9 +291,6 @@ class PlacedFunction:
         pending = compiled.pending(leaves)
         assert pending is not None
         return compiled.launch(leaves, pending)
-
-    def _plain_jit(self) -> Callable[..., Any]:
-        return jax.jit(self._fn, **self._signature.static_options)
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         return self if instance is None else types.MethodType(self, instance)
@@ -348,7 +345,7 @@ class PlacedFunction:
             self._entries.clear()
             self._last = self._first = None
             self._misses = 0
-            self._jit = self._plain_jit()
+            self._jit.clear_cache()
 
     # Finding and making entries -----------------------------------------------------------------
 
