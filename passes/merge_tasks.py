@@ -9,8 +9,8 @@ which is why it then costs what ``jax.jit`` costs. Against merging stand three t
   first come the runs of tasks that a simulated step executes one after another where no result is
   sent before the end of the run and no input comes after its start (nothing changes for anybody);
   then runs that use up slack, and pairs, as long as the simulated step stays within ``slowdown``.
-- *Memory*: operands of a merged task live until it ends. While a device's limit is passed, the
-  merged task that runs at the peak is split in two.
+- *Memory*: operands of a merged task live until it ends, and XLA orders what is in it. While a
+  device's limit is passed, the merged task to blame is halved.
 """
 
 from __future__ import annotations
@@ -20,8 +20,10 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from baechi_jax.ir.attributes import Attribute
-from baechi_jax.ir.core import Module, Operation
+from baechi_jax.ir.core import Module, Operation, OpResult
+from baechi_jax.ir.cost import Cost
 from baechi_jax.ir.errors import PassError
+from baechi_jax.passes.cost.task import task_cost
 from baechi_jax.passes.quotient import Quotient
 from baechi_jax.passes.registry import Pass, register_pass
 from baechi_jax.passes.simulate.simulator import Simulation
@@ -31,13 +33,15 @@ from baechi_jax.passes.tasks import (
     build_tasks,
     device_of,
     dissolve_tasks,
-    set_task_cost,
     tasks_of,
     topology_of,
 )
 
 #: Most simulations of the search for pairs.
 _TRIALS = 60
+
+#: Most groups that are halved so that memory fits.
+_SPLITS = 40
 
 
 @register_pass
@@ -70,16 +74,8 @@ class MergeTasks(Pass):
         if len(groups) == len(tasks):
             return
         parts = TaskParts(module)
-        parts.build(groups)
-        # The true peak of a merged task is known only now; estimates are seldom too low.
-        for _ in range(4):
-            built = placed_quotient(module)
-            narrower = split_at_peak(built, [list(node) for node in built.members])
-            if narrower is None:
-                return
-            groups = [[task for part in group for task in groups[part]] for group in narrower]
-            groups = base.in_order(groups)
-            parts.build(groups)
+        groups = split_to_fit(base, groups, parts)
+        parts.build(base.in_order(groups))
 
 
 def placed_quotient(module: Module) -> Quotient:
@@ -95,7 +91,7 @@ def placed_quotient(module: Module) -> Quotient:
 
 
 def choose_merges(base: Quotient, slowdown: float, tasks_per_device: int) -> list[list[int]]:
-    """Groups of task indices, each to become one task, in an order in which they can run."""
+    """Groups of task indices, each to become one task, by time alone."""
     simulation, share = base.play()
     longest = simulation.makespan_seconds * (1 + slowdown)
     quotient = _merge_runs(base, simulation, harmless=True)
@@ -103,10 +99,7 @@ def choose_merges(base: Quotient, slowdown: float, tasks_per_device: int) -> lis
     if relaxed.simulate(share).makespan_seconds <= longest:
         quotient = relaxed
     quotient = _merge_pairs(quotient, longest, share, tasks_per_device)
-    groups = [list(members) for members in quotient.members]
-    while (narrower := split_at_peak(base, groups)) is not None:
-        groups = narrower
-    return base.in_order(groups)
+    return [list(members) for members in quotient.members]
 
 
 def _merge_runs(quotient: Quotient, simulation: Simulation, *, harmless: bool) -> Quotient:
@@ -250,29 +243,52 @@ def _next_pair(
     return found
 
 
-def split_at_peak(base: Quotient, groups: Sequence[Sequence[int]]) -> list[list[int]] | None:
-    """Halve the group to blame for the peak of the device furthest over its limit.
+def split_to_fit(
+    base: Quotient, groups: Sequence[Sequence[int]], parts: TaskParts
+) -> list[list[int]]:
+    """Halve groups until every device is within its limit, as far as that helps.
 
-    That is the group that runs then, or else one that runs later and keeps most bytes waiting for
-    it. None when every device is within its limit, or when no group there can be halved.
+    Halved is the group that runs at the peak of the device furthest over its limit, or else one
+    that runs later and keeps most bytes waiting for it. Groups have their true costs here: XLA may
+    run the operations of a merged task in an order that takes far more memory than its parts.
     """
-    quotient = base.merged(groups)
-    simulation, _ = quotient.play()
-    limits = quotient.machine.limit_bytes.tolist()
-    over = [peak - limit for peak, limit in zip(simulation.peak_bytes, limits)]
-    for device in sorted(range(len(over)), key=lambda d: -over[d]):
-        if over[device] <= 0:
-            return None
-        node = _to_blame(quotient, simulation, device)
+    limits = base.machine.limit_bytes.tolist()
+    current = [list(group) for group in groups]
+    best: tuple[int, list[list[int]]] | None = None
+    for _ in range(_SPLITS):
+        quotient = base.merged(current)
+        for node, group in enumerate(current):
+            if len(group) > 1:
+                parts.set_cost(quotient, node, group)
+        simulation, _ = quotient.play()
+        excess = simulation.excess_bytes(limits)
+        if best is None or excess < best[0]:
+            best = (excess, current)
+        if not excess:
+            break
+        node = _group_to_halve(quotient, simulation, limits)
         if node is None:
-            continue
-        half = len(groups[node]) // 2
-        group = list(groups[node])
-        return [
-            *(list(each) for index, each in enumerate(groups) if index != node),
+            break
+        half = len(current[node]) // 2
+        group = current[node]
+        current = [
+            *(each for index, each in enumerate(current) if index != node),
             group[:half],
             group[half:],
         ]
+    assert best is not None
+    return best[1]
+
+
+def _group_to_halve(
+    quotient: Quotient, simulation: Simulation, limits: Sequence[int]
+) -> int | None:
+    over = [peak - limit for peak, limit in zip(simulation.peak_bytes, limits)]
+    for device in sorted(range(len(over)), key=lambda d: -over[d]):
+        if over[device] > 0:
+            node = _to_blame(quotient, simulation, device)
+            if node is not None:
+                return node
     return None
 
 
@@ -300,38 +316,64 @@ def _to_blame(quotient: Quotient, simulation: Simulation, device: int) -> int | 
 
 
 class TaskParts:
-    """The tasks of a module taken apart, to be put together in groups, more than once."""
+    """The tasks of a module taken apart, to be costed and put together in groups."""
 
     def __init__(self, module: Module) -> None:
         self.func = module.main
         self.topology = topology_of(module)
         tasks = tasks_of(self.func)
         self.attributes = [dict(task.attributes) for task in tasks]
-        terminator = self.func.body.terminator
-        self.ops = [
-            [
-                op
+        self.ops = dissolve_tasks(self.func, tasks)
+        self._costs: dict[tuple[int, ...], Cost] = {}
+
+    def set_cost(self, quotient: Quotient, node: int, group: Sequence[int]) -> None:
+        """Give ``node`` of ``quotient`` the cost of ``group`` as one task."""
+        cost = self.cost(group)
+        kind = self.topology.devices[quotient.device[node]].kind
+        quotient.temporary_bytes[node] = cost.temporary_bytes
+        quotient.seconds[node] = cost.seconds[self.topology.kinds.index(kind)]
+
+    def cost(self, group: Sequence[int]) -> Cost:
+        """The cost of ``group`` as one task."""
+        key = tuple(group)
+        cost = self._costs.get(key)
+        if cost is None:
+            ops = [op for part in group for op in self.ops[part]]
+            inside = set(ops)
+            inputs = dict.fromkeys(
+                value
                 for op in ops
-                if op.name != LITERAL or any(user is terminator for user, _ in op.result.uses)
+                for value in op.operands
+                if not (isinstance(value, OpResult) and value.owner in inside)
+            )
+            outputs = [
+                result
+                for op in ops
+                for result in op.results
+                if any(user not in inside for user, _ in result.uses)
             ]
-            for ops in dissolve_tasks(self.func, tasks)
-        ]
-        self.apart = True
+            cost = self._costs[key] = task_cost(ops, list(inputs), outputs, self.topology)
+        return cost
 
     def build(self, groups: Sequence[Sequence[int]]) -> None:
         """Make a task of each group; groups and their parts are in an order in which they run."""
-        if not self.apart:
-            dissolve_tasks(self.func, tasks_of(self.func))
-        self.apart = False
+        terminator = self.func.body.terminator
         clusters: list[list[Operation]] = []
         attributes: list[dict[str, Attribute]] = []
         for number, group in enumerate(groups):
-            clusters.append([op for part in group for op in self.ops[part]])
-            attributes.append({"sym_name": f"t{number}", **self._common(group)})
-        tasks = build_tasks(self.func, clusters, attributes)
-        for task, group in zip(tasks, groups):
+            clusters.append(
+                [
+                    op
+                    for part in group
+                    for op in self.ops[part]
+                    if op.name != LITERAL or any(user is terminator for user, _ in op.result.uses)
+                ]
+            )
+            entry = {"sym_name": f"t{number}", **self._common(group)}
             if len(group) > 1:
-                set_task_cost(task, self.topology)
+                entry["baechi.cost"] = self.cost(group)
+            attributes.append(entry)
+        build_tasks(self.func, clusters, attributes)
 
     def _common(self, group: Iterable[int]) -> dict[str, Attribute]:
         """The attributes on which all parts agree, without their names."""
