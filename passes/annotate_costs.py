@@ -13,7 +13,7 @@ from typing import ClassVar
 from baechi_jax.ir.core import Module
 from baechi_jax.ir.errors import PassError
 from baechi_jax.ir.topology import Topology
-from baechi_jax.passes.cost.roofline import op_cost
+from baechi_jax.passes.cost.operation import devices_of, op_cost
 from baechi_jax.passes.registry import Pass, register_pass
 
 
@@ -37,10 +37,10 @@ class AnnotateCosts(Pass):
 
     def run(self, module: Module) -> None:
         """Set ``baechi.cost`` in ``@main``, and ``baechi.topology`` where it came from a file."""
-        topology = self._topology(module)
+        devices = devices_of(self._topology(module))
         for op in module.main.body.ops:
             if op.name != "func.return":
-                op.attributes["baechi.cost"] = op_cost(op, topology, self.while_trips)
+                op.attributes["baechi.cost"] = op_cost(op, devices, self.while_trips)
 
     def _topology(self, module: Module) -> Topology:
         if self.topology is not None:

@@ -16,24 +16,11 @@ Best-fit packing leaves no gaps worth modelling: measured, it took what lives at
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from baechi_jax.ir.core import Value
 from baechi_jax.passes.cost.fusion import Kernels
-
-_IN_PLACE_KERNELS = ("jax.scatter", "jax.dynamic_update_slice", "jax.sort")
-
-
-@dataclass(slots=True)
-class _Temporary:
-    """One buffer that is neither input nor result: alive from ``start`` to ``end``, inclusive."""
-
-    start: float
-    end: float
-    size: int
-    #: Results of the task that may be written in its place when it dies.
-    ends_in: int = -1
 
 
 def donated_pairs(
@@ -45,65 +32,84 @@ def donated_pairs(
     ``donated`` of None stands for all inputs.
     """
     free: dict[object, list[int]] = {}
-    for position, value in enumerate(inputs):
+    for position in range(len(inputs) - 1, -1, -1):
         if donated is None or position in donated:
-            free.setdefault(value.type, []).append(position)
+            free.setdefault(inputs[position].type, []).append(position)
     pairs: dict[int, int] = {}
     for position, value in enumerate(outputs):
         waiting = free.get(value.type)
         if waiting:
-            pairs[position] = waiting.pop(0)
+            pairs[position] = waiting.pop()
     return pairs
+
+
+@dataclass(slots=True, eq=False)
+class _Temporary:
+    """One buffer that is neither input nor result: alive from ``start`` to ``end``, inclusive."""
+
+    start: float
+    end: float
+    size: int
+    #: A result of the task that may be written in its place when it dies; -1 for none.
+    ends_in: int = -1
 
 
 class Buffers:
     """Lifetimes of the buffers of ``kernels``.
 
-    ``input_count`` buffers are inputs; ``shared`` maps a result's buffer to the input's that it
-    shares memory with; ``internal`` gives kernels that allocate for themselves while they run;
-    ``in_place`` those whose result takes over their first operand, and that operand.
+    The first ``input_count`` buffers are inputs; ``internal`` are kernels that allocate for
+    themselves while they run; ``in_place`` those whose result takes over an operand, and which.
     """
 
     def __init__(
         self,
         kernels: Kernels,
         input_count: int,
-        shared: dict[int, int],
-        internal: dict[int, int],
-        in_place: dict[int, int],
+        internal: Mapping[int, int],
+        in_place: Mapping[int, int],
     ) -> None:
         self.kernels = kernels
         self.input_count = input_count
-        self.shared = shared
         self.internal = internal
         self.in_place = in_place
-        count = len(kernels.writes)
-        self.maker = [-1] * len(kernels.sizes)
+        buffers, count = len(kernels.sizes), len(kernels.writes)
+        self.maker = maker = [-1] * buffers
         for kernel, writes in enumerate(kernels.writes):
             for buffer in writes:
-                self.maker[buffer] = kernel
-        self.readers: list[list[int]] = [[] for _ in kernels.sizes]
-        self.level = [1] * count
-        #: Result buffers that are computed elsewhere and copied into their place.
-        self.copied_out: set[int] = set()
-        #: Input -> size: copied before anything reads it.
-        self.copied_in: list[int] = []
+                maker[buffer] = kernel
+        self.readers: list[list[int]] = [[] for _ in range(buffers)]
+        self.level = levels = [1] * count
         for kernel, reads in enumerate(kernels.reads):
             level = 1
             for buffer in reads:
                 self.readers[buffer].append(kernel)
-                maker = self.maker[buffer]
-                if maker >= 0 and maker != kernel and self.level[maker] >= level:
-                    level = self.level[maker] + 1
-            self.level[kernel] = level
-        if shared:
-            self._insert_copies()
-        self.end = float(max(self.level, default=1) + 1)
+                source = maker[buffer]
+                if source >= 0 and levels[source] >= level:
+                    level = levels[source] + 1
+            levels[kernel] = level
+        #: Level of the last reader of each buffer; its maker's if there is none; 0 for an unread
+        #: input.
+        self.last = [0] * buffers
+        for buffer, reading in enumerate(self.readers):
+            if reading:
+                self.last[buffer] = max(levels[kernel] for kernel in reading)
+            elif maker[buffer] >= 0:
+                self.last[buffer] = levels[maker[buffer]]
+        self._order = sorted(range(count), key=levels.__getitem__)
+        self._before: list[int] | None = None
 
-    def peak_bytes(self) -> int:
-        """The most that lives at once, inputs and results aside."""
-        temporaries = self._temporaries()
-        kept = self._outside_results(temporaries)
+    def peak_bytes(self, shared: Mapping[int, int]) -> int:
+        """The most that lives at once, inputs and results aside.
+
+        ``shared`` maps a result's buffer to the input's that it shares memory with.
+        """
+        copies_in, copies_out = self._copies(shared)
+        copied_at = {
+            source: 1 + (place + 1) / (len(copies_in) + 2)
+            for place, source in enumerate(sorted(copies_in))
+        }
+        temporaries = self._temporaries(copied_at, copies_out)
+        kept = self._outside_results(temporaries, shared, copied_at, copies_out)
         events: list[tuple[float, int, int]] = []
         for each in kept:
             events.append((each.start, 0, each.size))
@@ -117,69 +123,75 @@ class Buffers:
 
     # Copies of donated inputs ---------------------------------------------------------------------
 
-    def _insert_copies(self) -> None:
+    def _copies(self, shared: Mapping[int, int]) -> tuple[list[int], set[int]]:
+        """Inputs that are copied before anything reads them; results copied into their place."""
+        copies_in: list[int] = []
+        copies_out: set[int] = set()
+        if not shared:
+            return copies_in, copies_out
         before = self._predecessors()
-        for result, source in self.shared.items():
+        for result, source in shared.items():
             maker = self.maker[result]
             readers = self.readers[source]
             if maker < 0 or not readers:
                 continue
-            ordered = [r for r in readers if r == maker or before[maker] >> r & 1]
-            if len(ordered) == len(readers):
-                if maker in readers and not self.kernels.reads[maker].get(source, False):
-                    self.copied_out.add(result)
-                continue
-            self.copied_in.append(source)
-            if not ordered:
-                self.copied_out.add(result)
+            earlier = before[maker]
+            ordered = [r for r in readers if r == maker or earlier >> r & 1]
+            if len(ordered) < len(readers):
+                copies_in.append(source)
+                if not ordered:
+                    copies_out.add(result)
+            elif maker in readers and not self.kernels.reads[maker].get(source, False):
+                copies_out.add(result)
+        return copies_in, copies_out
 
     def _predecessors(self) -> list[int]:
         """Per kernel, a bit for each kernel that must run before it."""
-        before: list[int] = []
-        for kernel, reads in enumerate(self.kernels.reads):
-            bits = 0
-            for buffer in reads:
-                maker = self.maker[buffer]
-                if maker >= 0 and maker != kernel:
-                    bits |= before[maker] | 1 << maker
-            before.append(bits)
-        return before
+        if self._before is None:
+            self._before = before = []
+            for reads in self.kernels.reads:
+                bits = 0
+                for buffer in reads:
+                    maker = self.maker[buffer]
+                    if maker >= 0:
+                        bits |= before[maker] | 1 << maker
+                before.append(bits)
+        return self._before
 
     # Lifetimes ------------------------------------------------------------------------------------
 
-    def _temporaries(self) -> list[_Temporary]:
-        kernels, level, sizes = self.kernels, self.level, self.kernels.sizes
+    def _temporaries(
+        self, copied_at: Mapping[int, float], copies_out: Collection[int]
+    ) -> list[_Temporary]:
+        kernels, levels, sizes, last = self.kernels, self.level, self.kernels.sizes, self.last
         results = set(kernels.outputs)
         found: list[_Temporary] = []
         at: dict[int, _Temporary] = {}
-        for kernel in sorted(range(len(level)), key=level.__getitem__):
-            now = float(level[kernel])
+        for kernel in self._order:
+            now = levels[kernel]
             for buffer in kernels.writes[kernel]:
                 size = sizes[buffer]
                 if not size:
                     continue
-                if buffer in results and buffer not in self.copied_out:
-                    taken = self._taken_over(kernel, buffer, at)
+                copied_out = buffer in copies_out
+                taken = self._taken_over(kernel, buffer, at)
+                if buffer in results and not copied_out:
                     if taken is not None:
                         taken.ends_in = buffer
                     continue
-                end = max((float(level[r]) for r in self.readers[buffer]), default=now)
-                if buffer in self.copied_out:
-                    end = max(end, now + 1)
-                taken = self._taken_over(kernel, buffer, at)
-                if taken is not None:
-                    taken.end = max(end, now)
-                    at[buffer] = taken
-                else:
-                    at[buffer] = _Temporary(now, max(end, now), size)
-                    found.append(at[buffer])
+                end = max(last[buffer], now + 1) if copied_out else last[buffer]
+                if taken is None:
+                    taken = _Temporary(now, end, size)
+                    found.append(taken)
+                taken.end = end
+                at[buffer] = taken
             if kernel in self.internal:
                 found.append(_Temporary(now, now, self.internal[kernel]))
         # Copies of inputs come first, in the order of the inputs.
-        for place, source in enumerate(sorted(self.copied_in)):
-            start = 1 + (place + 1) / (len(self.copied_in) + 2)
-            end = max(float(level[r]) for r in self.readers[source])
-            found.append(_Temporary(start, max(start, end), sizes[source]))
+        found += [
+            _Temporary(start, max(start, last[source]), sizes[source])
+            for source, start in copied_at.items()
+        ]
         return found
 
     def _taken_over(
@@ -187,39 +199,45 @@ class Buffers:
     ) -> _Temporary | None:
         """The temporary that dies in ``kernel`` and gives ``buffer`` its memory."""
         kernels = self.kernels
-        if len(kernels.writes[kernel]) > 1 and kernel not in self.in_place:
+        place = self.in_place.get(kernel, -1)
+        if len(kernels.writes[kernel]) > 1 and place < 0:
             return None
         now = self.level[kernel]
         for operand, by_element in kernels.reads[kernel].items():
-            if operand < self.input_count or operand not in at:
+            if not by_element and operand != place:
                 continue
-            if not by_element and self.in_place.get(kernel) != operand:
+            found = at.get(operand)
+            if found is None or found.end != now or found.size != kernels.sizes[buffer]:
                 continue
-            if kernels.sizes[operand] != kernels.sizes[buffer] or at[operand].end != now:
+            if found.ends_in >= 0:
                 continue
-            last = [r for r in self.readers[operand] if self.level[r] == now]
-            if last == [kernel] and at[operand].ends_in < 0:
-                return at.pop(operand)
+            reading = self.readers[operand]
+            if len(reading) == 1 or all(
+                reader == kernel or self.level[reader] < now for reader in reading
+            ):
+                del at[operand]
+                return found
         return None
 
     # Where results lie ----------------------------------------------------------------------------
 
-    def _outside_results(self, temporaries: list[_Temporary]) -> list[_Temporary]:
+    def _outside_results(
+        self,
+        temporaries: list[_Temporary],
+        shared: Mapping[int, int],
+        copied_at: Mapping[int, float],
+        copies_out: Collection[int],
+    ) -> list[_Temporary]:
         """What finds no place where a result will lie, or a donated input lay."""
-        sizes, level = self.kernels.sizes, self.level
+        sizes = self.kernels.sizes
         gaps: list[tuple[int, float, float, int]] = []
         for buffer in dict.fromkeys(self.kernels.outputs):
             maker = self.maker[buffer]
             if maker < 0:
                 continue
-            start = 0.0
-            if buffer in self.shared:
-                source = self.shared[buffer]
-                start = max((float(level[r]) for r in self.readers[source]), default=0.0)
-                if source in self.copied_in:
-                    place = sorted(self.copied_in).index(source)
-                    start = 1 + (place + 1) / (len(self.copied_in) + 2)
-            end = float(level[maker]) + (1 if buffer in self.copied_out else 0)
+            source = shared.get(buffer, -1)
+            start = 0.0 if source < 0 else copied_at.get(source, float(self.last[source]))
+            end = self.level[maker] + (1 if buffer in copies_out else 0)
             if end > start:
                 gaps.append((sizes[buffer], start, end, buffer))
         if not gaps:
@@ -228,16 +246,16 @@ class Buffers:
         gaps.sort(key=lambda gap: (gap[0], -gap[2]))
         kept: list[_Temporary] = []
         for each in sorted(temporaries, key=lambda t: (-t.size, t.start)):
+            need, first, last, into = each.size, each.start, each.end, each.ends_in
             for index, (size, start, end, buffer) in enumerate(gaps):
-                if size < each.size or start >= each.start:
+                if size < need or start >= first or last > end:
                     continue
-                if each.end < end or (each.end == end and each.ends_in == buffer):
+                if last < end or into == buffer:
                     gaps[index : index + 1] = [
-                        (size, start, each.start, buffer),
-                        (size, each.end, end, buffer),
+                        (size, start, first, buffer),
+                        (size, last, end, buffer),
                     ]
                     break
             else:
                 kept.append(each)
         return kept
-

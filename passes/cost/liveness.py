@@ -10,6 +10,7 @@ from baechi_jax.passes.cost.buffers import Buffers, donated_pairs
 from baechi_jax.passes.cost.fusion import Kernels, find_kernels
 from baechi_jax.passes.cost.internal import internal_bytes
 from baechi_jax.passes.cost.lowering import Lowered, lower
+from baechi_jax.passes.cost.primitives import Kind
 
 #: Operations whose result lies where their first operand lay, if that dies there.
 _IN_PLACE = frozenset(
@@ -25,6 +26,10 @@ _IN_PLACE = frozenset(
     }
 )
 
+#: Added to every prediction: XLA's order within a level, and its packing, are not predicted.
+#: Measured on some 200 compiled tasks, the prediction without it was up to 5 % low in 4 of them.
+MARGIN = 0.06
+
 
 def temporary_bytes(
     ops: Sequence[Operation],
@@ -34,9 +39,8 @@ def temporary_bytes(
 ) -> int:
     """The most bytes that live at once while ``ops`` run, on top of inputs and outputs.
 
-    ``donated`` are the positions of the inputs whose buffers outputs may take; None stands for
-    all of them, which never gives less in total: what an output saves by taking a buffer, it may
-    cost again as a copy.
+    ``donated`` are the positions of the inputs whose buffers outputs may take. None: it is not
+    known yet; the larger of what all and what none of them give.
     """
     lowered = lower(ops, inputs, outputs)
     return peak_of(lowered, find_kernels(lowered), inputs, outputs, donated)
@@ -50,26 +54,32 @@ def peak_of(
     donated: Collection[int] | None,
 ) -> int:
     """``temporary_bytes`` of a task whose kernels are known."""
+    internal: dict[int, int] = {}
+    in_place: dict[int, int] = {}
+    for kernel, nodes in enumerate(kernels.nodes):
+        if not nodes:
+            continue
+        last = nodes[-1]
+        op = lowered.ops[last]
+        if op is None or lowered.kinds[last] not in (Kind.KERNEL, Kind.CONTROL, Kind.MOVE):
+            continue
+        if op.name in _IN_PLACE:
+            in_place[kernel] = next(iter(kernels.reads[kernel]), -1)
+        own = _own_bytes(op)
+        if own:
+            internal[kernel] = own
+    buffers = Buffers(kernels, lowered.input_count, internal, in_place)
     shared: dict[int, int] = {}
     if len(kernels.outputs) == len(outputs):
         for result, source in donated_pairs(inputs, outputs, donated).items():
             shared.setdefault(kernels.outputs[result], source)
-    internal: dict[int, int] = {}
-    in_place: dict[int, int] = {}
-    for kernel, nodes in enumerate(kernels.nodes):
-        op = lowered.ops[nodes[-1]] if nodes else None
-        if op is None:
-            continue
-        if op.name in _IN_PLACE:
-            first = next(iter(kernels.reads[kernel]), -1)
-            in_place[kernel] = first
-        own = internal_bytes(op)
-        if own:
-            internal[kernel] = own
-    return Buffers(kernels, lowered.input_count, shared, internal, in_place).peak_bytes()
+    peak = buffers.peak_bytes(shared)
+    if shared and donated is None:
+        peak = max(peak, buffers.peak_bytes({}))
+    return int(peak * (1 + MARGIN))
 
 
-def own_bytes(op: Operation) -> int:
+def _own_bytes(op: Operation) -> int:
     """What ``op`` takes for itself while it runs: from its cost if it has one."""
     cost = op.attributes.get("baechi.cost")
     return cost.temporary_bytes if isinstance(cost, Cost) else internal_bytes(op)

@@ -12,6 +12,9 @@ What differs from the jaxpr, measured on jax 0.10.2 by reading the dumped HLO:
 - A convolution takes channels last; other layouts are copied, the result too.
 - Half-precision products are computed in single precision, so operands and result are converted.
 - Equal operations on equal operands are one.
+- The transpose of a matrix product is the product of the operands the other way round.
+- A transposed elementwise result that the task returns is made first, then copied into its order.
+- Random bits are two arrays of words, combined where they are read.
 
 Only sizes matter here, so nodes carry no values. Assumes def-before-use order.
 """
@@ -116,6 +119,7 @@ class _Lowering:
         #: What a bitcast reads, so that a bitcast of it reads the same.
         self.bare: dict[int, int] = {}
         self.broadcasts: dict[Hashable, int] = {}
+        self.returned: set[Value] = set()
         #: Operation on operands -> its result, so that equal ones are one.
         self.known: dict[Hashable, int] = {}
         for value in inputs:
@@ -123,6 +127,7 @@ class _Lowering:
 
     def run(self, ops: Sequence[Operation], outputs: Sequence[Value]) -> Lowered:
         number, node = self.number, self.out.node
+        self.returned = set(outputs)
         for op in ops:
             name = op.name
             if name == "baechi.literal":
@@ -146,6 +151,12 @@ class _Lowering:
                 self._broadcast(op, reads)
                 continue
             elif kind is Kind.REDUCE or kind is Kind.MOVE:
+                if name == "jax.transpose":
+                    if self._is_swapped_dot(op, reads[0]):
+                        number[results[0]] = reads[0]
+                        continue
+                    if results[0] in self.returned and self._is_elementwise(reads[0]):
+                        kind = Kind.KERNEL
                 key = _identity(op, reads)
                 known = self.known.get(key)
                 if known is not None:
@@ -164,6 +175,9 @@ class _Lowering:
                     continue
                 if name == "jax.conv_general_dilated":
                     self._conv(op, reads)
+                    continue
+                if name == "jax.random_bits":
+                    self._random_bits(op, reads)
                     continue
             node(kind, reads, [self._result(result) for result in results], op)
         self.out.outputs = [
@@ -247,7 +261,38 @@ class _Lowering:
             self.out.node(Kind.BROADCAST, reads, [value], op)
         self.number[op.results[0]] = value
 
+    def _is_elementwise(self, value: int) -> bool:
+        maker = self.out.producer[value] if value >= 0 else -1
+        return maker >= 0 and self.out.kinds[maker] in (Kind.ELEMENTWISE, Kind.EXPENSIVE)
+
+    def _is_swapped_dot(self, op: Operation, value: int) -> bool:
+        maker = self.out.producer[value] if value >= 0 else -1
+        product = self.out.ops[maker] if maker >= 0 else None
+        return (
+            product is not None
+            and product.name == "jax.dot_general"
+            and self.out.ranks[value] <= 2
+            and len(op.operands[0].uses) == 1
+            and op.operands[0] is product.results[0]
+        )
+
+    def _random_bits(self, op: Operation, reads: list[int]) -> None:
+        out = self.out
+        facts = _facts(op.results[0].type)
+        words = [out.value(4 * facts[1], facts[1], facts[2], False) for _ in range(2)]
+        out.node(Kind.KERNEL, reads, words, op)
+        out.node(Kind.ELEMENTWISE, words, [self._result(op.results[0])], None)
+
     def _dot(self, op: Operation, reads: list[int]) -> None:
+        key = _identity(op, reads)
+        known = self.known.get(key)
+        if known is not None:
+            self.number[op.results[0]] = known
+            return
+        self._new_dot(op, reads)
+        self.known[key] = self.number[op.results[0]]
+
+    def _new_dot(self, op: Operation, reads: list[int]) -> None:
         out = self.out
         flat = False
         for side, operand in enumerate(op.operands[:2]):
@@ -280,6 +325,15 @@ class _Lowering:
         self.number[result] = self._bitcast_of(made, (size, elements, rank, is_float), op)
 
     def _conv(self, op: Operation, reads: list[int]) -> None:
+        key = _identity(op, reads)
+        known = self.known.get(key)
+        if known is not None:
+            self.number[op.results[0]] = known
+            return
+        self._new_conv(op, reads)
+        self.known[key] = self.number[op.results[0]]
+
+    def _new_conv(self, op: Operation, reads: list[int]) -> None:
         out = self.out
         numbers = op.attributes.get("dimension_numbers")
         if not isinstance(numbers, DictAttr):

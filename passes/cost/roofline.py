@@ -4,8 +4,7 @@ Seconds on a device are ``max(flops / flops_per_second, bytes / bytes_per_second
 transcendental function counts as ``TRANSCENDENTAL_FLOPS``. Bytes are what the operation reads and
 writes when it is a kernel of its own; what fusion saves is in ``passes/cost/fusion.py``.
 
-A loop costs its trip count times its body; a ``while`` loop is assumed to turn ``while_trips``
-times; of a ``cond``'s branches the dearest counts. A primitive that the tables do not know is
+Loops and branches are in ``passes/cost/operation.py``. A primitive that the tables do not know is
 charged as elementwise work on its bytes, and logged once.
 """
 
@@ -18,8 +17,7 @@ from dataclasses import dataclass
 
 from baechi_jax.ir.attributes import Attribute, DictAttr
 from baechi_jax.ir.core import Operation
-from baechi_jax.ir.cost import Cost
-from baechi_jax.ir.topology import Device, Topology
+from baechi_jax.ir.topology import Device
 from baechi_jax.ir.types import TensorType, nbytes
 from baechi_jax.passes.cost.primitives import KINDS, PER_ELEMENT, Kind
 
@@ -29,6 +27,8 @@ _log = logging.getLogger(__name__)
 TRANSCENDENTAL_FLOPS = 10.0
 
 _logged: set[str] = set()
+
+_KINDS = {f"jax.{primitive}": kind for primitive, kind in KINDS.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,24 +40,6 @@ class Count:
     read_bytes: float = 0.0
     written_bytes: float = 0.0
 
-    def times(self, factor: float) -> Count:
-        """This work ``factor`` times."""
-        return Count(
-            self.flops * factor,
-            self.transcendentals * factor,
-            self.read_bytes * factor,
-            self.written_bytes * factor,
-        )
-
-    def plus(self, other: Count) -> Count:
-        """Both, one after the other."""
-        return Count(
-            self.flops + other.flops,
-            self.transcendentals + other.transcendentals,
-            self.read_bytes + other.read_bytes,
-            self.written_bytes + other.written_bytes,
-        )
-
     @property
     def work(self) -> float:
         """Flops with transcendental functions weighed in."""
@@ -67,7 +49,7 @@ class Count:
 def kind_of(op: Operation) -> Kind:
     """How XLA treats ``op``; an unknown primitive is elementwise, and logged once."""
     name = op.name
-    kind = KINDS.get(name[4:] if name.startswith("jax.") else "")
+    kind = _KINDS.get(name)
     if kind is not None:
         return kind
     if not name.startswith("jax."):
@@ -87,22 +69,18 @@ def is_known(primitive: str) -> bool:
     return primitive in KINDS
 
 
-def count(op: Operation, while_trips: int = 10) -> Count:
-    """The work of ``op`` alone, regions included."""
+def count(op: Operation) -> Count:
+    """The work of ``op`` alone; nothing for a loop, a branch or a call."""
     kind = kind_of(op)
-    if kind is Kind.NOTHING:
+    if kind is Kind.NOTHING or kind is Kind.CONTROL or kind is Kind.BITCAST:
         return Count()
     name = op.name[4:]
-    if kind is Kind.CONTROL:
-        return _control(op, name, while_trips)
     read = float(sum(nbytes(value.type) for value in op.operands))
     written = float(sum(nbytes(result.type) for result in op.results))
     per_element = PER_ELEMENT.get(name)
     if per_element is not None:
         size = max(map(_size, op.results), default=0)
         return Count(per_element[0] * size, per_element[1] * size, read, written)
-    if kind is Kind.BITCAST:
-        return Count()
     counter = _COUNTERS.get(name)
     if counter is not None:
         return counter(op, read, written)
@@ -116,53 +94,7 @@ def seconds(work: float, moved_bytes: float, device: Device) -> float:
     return max(work / device.flops_per_second, moved_bytes / device.bytes_per_second)
 
 
-def op_cost(op: Operation, topology: Topology, while_trips: int = 10) -> Cost:
-    """The cost of ``op`` as a kernel of its own, launch excluded."""
-    work = count(op, while_trips)
-    moved = work.read_bytes + work.written_bytes
-    return Cost(
-        flops=work.work,
-        read_bytes=work.read_bytes,
-        written_bytes=work.written_bytes,
-        seconds=tuple(
-            seconds(work.work, moved, topology.device_of_kind(kind)) for kind in topology.kinds
-        ),
-        temporary_bytes=0,
-        output_bytes=sum(nbytes(result.type) for result in op.results),
-    )
-
-
-# Control flow --------------------------------------------------------------------------------------
-
-
-def trip_count(op: Operation, while_trips: int) -> int:
-    """How often the body of a loop runs; 1 for what is no loop."""
-    if op.name == "jax.scan":
-        return _int(op.attributes.get("length"), 1)
-    return while_trips if op.name == "jax.while" else 1
-
-
-def _control(op: Operation, name: str, while_trips: int) -> Count:
-    regions = [_block_count(op, index, while_trips) for index in range(len(op.regions))]
-    if not regions:
-        return Count()
-    if name == "cond":
-        return max(regions, key=lambda each: each.work + each.read_bytes + each.written_bytes)
-    total = regions[0]
-    for region in regions[1:]:
-        total = total.plus(region)
-    return total.times(trip_count(op, while_trips))
-
-
-def _block_count(op: Operation, region: int, while_trips: int) -> Count:
-    total = Count()
-    for block in op.regions[region].blocks:
-        for inner in block.ops:
-            total = total.plus(count(inner, while_trips))
-    return total
-
-
-# Single primitives ---------------------------------------------------------------------------------
+# Single primitives --------------------------------------------------------------------------------
 
 
 def _dot_general(op: Operation, read: float, written: float) -> Count:
@@ -378,7 +310,7 @@ _COUNTERS: dict[str, Callable[[Operation, float, float], Count]] = {
 }
 
 
-# Reading attributes ----------------------------------------------------------------------------------
+# Reading attributes -------------------------------------------------------------------------------
 
 
 def _size(value: object) -> int:

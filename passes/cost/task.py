@@ -8,10 +8,10 @@ from baechi_jax.ir.core import Operation, Value
 from baechi_jax.ir.cost import Cost
 from baechi_jax.ir.topology import Topology
 from baechi_jax.ir.types import nbytes
-from baechi_jax.passes.cost.fusion import Kernels, find_kernels
+from baechi_jax.passes.cost.fusion import find_kernels
 from baechi_jax.passes.cost.liveness import peak_of
-from baechi_jax.passes.cost.lowering import Lowered, lower
-from baechi_jax.passes.cost.roofline import op_cost, seconds
+from baechi_jax.passes.cost.lowering import lower
+from baechi_jax.passes.cost.operation import devices_of, kernels_work
 
 
 def task_cost(
@@ -31,52 +31,15 @@ def task_cost(
     """
     lowered = lower(ops, inputs, outputs)
     kernels = find_kernels(lowered)
-    flops, read, written, times = _work(lowered, kernels, topology)
+    devices = devices_of(topology)
+    work = kernels_work(lowered, kernels, devices)
     return Cost(
-        flops=flops,
-        read_bytes=read,
-        written_bytes=written,
-        seconds=times,
+        flops=work.flops,
+        read_bytes=work.read_bytes,
+        written_bytes=work.written_bytes,
+        seconds=tuple(
+            each + device.launch_seconds for each, device in zip(work.seconds, devices)
+        ),
         temporary_bytes=peak_of(lowered, kernels, inputs, outputs, donated),
         output_bytes=sum(nbytes(value.type) for value in outputs),
     )
-
-
-def _work(
-    lowered: Lowered, kernels: Kernels, topology: Topology
-) -> tuple[float, float, float, tuple[float, ...]]:
-    """Flops, bytes read and written, and seconds per device kind, over all kernels."""
-    devices = [topology.device_of_kind(kind) for kind in topology.kinds]
-    times = [device.launch_seconds for device in devices]
-    costs: dict[int, Cost] = {}
-    sizes = kernels.sizes
-    flops = read = written = 0.0
-    for nodes, writes, reads in zip(kernels.nodes, kernels.writes, kernels.reads):
-        work = 0.0
-        for node in nodes:
-            op = lowered.ops[node]
-            if op is None:
-                continue
-            cost = costs.get(node)
-            if cost is None:
-                found = op.attributes.get("baechi.cost")
-                cost = costs[node] = found if isinstance(found, Cost) else op_cost(op, topology)
-            work += cost.flops
-        op = lowered.ops[nodes[-1]] if nodes else None
-        if len(nodes) == 1 and op is not None:
-            # A kernel of its own: a slice reads less than its operand, a table may know better.
-            cost = costs[nodes[0]]
-            flops += cost.flops
-            read += cost.read_bytes
-            written += cost.written_bytes
-            for position, each in enumerate(cost.seconds):
-                times[position] += each
-            continue
-        moved_in = float(sum(sizes[buffer] for buffer in reads))
-        moved_out = float(sum(sizes[buffer] for buffer in writes))
-        flops += work
-        read += moved_in
-        written += moved_out
-        for position, device in enumerate(devices):
-            times[position] += seconds(work, moved_in + moved_out, device)
-    return flops, read, written, tuple(times)
