@@ -7,10 +7,12 @@ its body.
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import ClassVar
 
-from baechi_jax.ir.core import Module
+from baechi_jax.ir.core import Module, Operation
+from baechi_jax.ir.cost import Cost
 from baechi_jax.ir.errors import PassError
 from baechi_jax.ir.topology import Topology
 from baechi_jax.passes.cost.operation import devices_of, op_cost
@@ -38,9 +40,18 @@ class AnnotateCosts(Pass):
     def run(self, module: Module) -> None:
         """Set ``baechi.cost`` in ``@main``, and ``baechi.topology`` where it came from a file."""
         devices = devices_of(self._topology(module))
+        # A model repeats its layers: most operations have been costed before.
+        known: dict[Hashable, Cost] = {}
         for op in module.main.body.ops:
-            if op.name != "func.return":
-                op.attributes["baechi.cost"] = op_cost(op, devices, self.while_trips)
+            if op.name == "func.return":
+                continue
+            key = None if op.regions else _key(op)
+            cost = known.get(key)
+            if cost is None:
+                cost = op_cost(op, devices, self.while_trips)
+                if key is not None:
+                    known[key] = cost
+            op.attributes["baechi.cost"] = cost
 
     def _topology(self, module: Module) -> Topology:
         if self.topology is not None:
@@ -54,3 +65,13 @@ class AnnotateCosts(Pass):
                 "topology file with the option topology=machine.json"
             )
         return found
+
+
+def _key(op: Operation) -> Hashable:
+    """Equal for operations of equal cost."""
+    return (
+        op.name,
+        *[value.type for value in op.operands],
+        *[result.type for result in op.results],
+        *[entry for entry in op.attributes.items() if not entry[0].startswith("baechi.")],
+    )

@@ -16,11 +16,16 @@ Best-fit packing leaves no gaps worth modelling: measured, it took what lives at
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from baechi_jax.ir.core import Value
 from baechi_jax.passes.cost.fusion import Kernels
+
+
+#: A buffer this many times smaller than the largest is not worth a search for a place.
+_NEGLIGIBLE = 256
 
 
 def donated_pairs(
@@ -148,7 +153,8 @@ class Buffers:
     def _predecessors(self) -> list[int]:
         """Per kernel, a bit for each kernel that must run before it."""
         if self._before is None:
-            self._before = before = []
+            before: list[int] = []
+            self._before = before
             for reads in self.kernels.reads:
                 bits = 0
                 for buffer in reads:
@@ -237,18 +243,23 @@ class Buffers:
                 continue
             source = shared.get(buffer, -1)
             start = 0.0 if source < 0 else copied_at.get(source, float(self.last[source]))
-            end = self.level[maker] + (1 if buffer in copies_out else 0)
+            end = float(self.level[maker] + (1 if buffer in copies_out else 0))
             if end > start:
                 gaps.append((sizes[buffer], start, end, buffer))
         if not gaps:
             return temporaries
         # XLA tries the smallest that is large enough, the last made of equal ones first.
         gaps.sort(key=lambda gap: (gap[0], -gap[2]))
+        largest = max((each.size for each in temporaries), default=0)
         kept: list[_Temporary] = []
         for each in sorted(temporaries, key=lambda t: (-t.size, t.start)):
             need, first, last, into = each.size, each.start, each.end, each.ends_in
-            for index, (size, start, end, buffer) in enumerate(gaps):
-                if size < need or start >= first or last > end:
+            if need * _NEGLIGIBLE < largest:
+                kept.append(each)
+                continue
+            for index in range(bisect_left(gaps, (need,)), len(gaps)):
+                size, start, end, buffer = gaps[index]
+                if start >= first or last > end:
                     continue
                 if last < end or into == buffer:
                     gaps[index : index + 1] = [

@@ -139,13 +139,13 @@ class _Fusion:
         #: Value -> the buffer that holds it, where that is another value's.
         alias: dict[int, int] = {}
         held_reads: dict[int, dict[int, bool]] = {}
-        held_nodes: dict[int, dict[int, None]] = {}
+        held_nodes: dict[int, list[int]] = {}
         constants = _Constants(lowered, self.library, kernels)
         for node, kind in enumerate(kinds):
             writes = lowered.writes[node]
             in_place = kind is Kind.ELEMENTWISE or kind is Kind.EXPENSIVE
             reads: dict[int, bool] = {}
-            nodes: dict[int, None] = {}
+            nodes: list[int] = []
             in_library = self.library.start[node] >= 0
             if in_library and in_place:
                 constants.read_by(node, reads)
@@ -156,7 +156,7 @@ class _Fusion:
                 if value in held_reads and (within is None or node in within):
                     for buffer, flag in held_reads[value].items():
                         reads[buffer] = flag and in_place and reads.get(buffer, True)
-                    nodes.update(held_nodes[value])
+                    nodes += held_nodes[value]
                 else:
                     # Through a bitcast, XLA does not see that the elements are the same.
                     buffer = alias.get(value, value)
@@ -166,13 +166,15 @@ class _Fusion:
                 source = lowered.reads[node][0]
                 alias[writes[0]] = alias.get(source, source)
                 continue
-            nodes[node] = None
+            nodes.append(node)
+            if len(nodes) > 2:
+                nodes = list(dict.fromkeys(nodes))
             for value in writes:
                 if inside[value] is None or inside[value]:
                     held_reads[value] = reads
                     held_nodes[value] = nodes
             if any(written[value] for value in writes):
-                kernels.nodes.append(list(nodes))
+                kernels.nodes.append(nodes)
                 kernels.writes.append(writes)
                 kernels.reads.append(reads)
         kernels.outputs = [alias.get(value, value) for value in lowered.outputs]

@@ -39,8 +39,8 @@ def temporary_bytes(
 ) -> int:
     """The most bytes that live at once while ``ops`` run, on top of inputs and outputs.
 
-    ``donated`` are the positions of the inputs whose buffers outputs may take. None: it is not
-    known yet; the larger of what all and what none of them give.
+    ``donated`` are the positions of the inputs whose buffers outputs may take. None: not known yet,
+    so all of them; what the others cost as copies, outputs of their own would cost too.
     """
     lowered = lower(ops, inputs, outputs)
     return peak_of(lowered, find_kernels(lowered), inputs, outputs, donated)
@@ -73,10 +73,7 @@ def peak_of(
     if len(kernels.outputs) == len(outputs):
         for result, source in donated_pairs(inputs, outputs, donated).items():
             shared.setdefault(kernels.outputs[result], source)
-    peak = buffers.peak_bytes(shared)
-    if shared and donated is None:
-        peak = max(peak, buffers.peak_bytes({}))
-    return int(peak * (1 + MARGIN))
+    return int(buffers.peak_bytes(shared) * (1 + MARGIN))
 
 
 def _own_bytes(op: Operation) -> int:

@@ -24,7 +24,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 
-from baechi_jax.ir.attributes import DictAttr
+from baechi_jax.ir.attributes import Attribute, DictAttr
 from baechi_jax.ir.core import Operation, Value
 from baechi_jax.ir.types import TensorType, Type, nbytes
 from baechi_jax.passes.cost.primitives import Kind
@@ -157,18 +157,11 @@ class _Lowering:
                         continue
                     if results[0] in self.returned and self._is_elementwise(reads[0]):
                         kind = Kind.KERNEL
-                key = _identity(op, reads)
-                known = self.known.get(key)
-                if known is not None:
+                if len(results) != 1 or _joins_rows(op):
+                    kind = Kind.KERNEL
+                elif (known := self._equal(op, reads)) >= 0:
                     number[results[0]] = known
                     continue
-                if len(results) == 1:
-                    if kind is Kind.MOVE and _joins_rows(op):
-                        kind = Kind.KERNEL
-                    self.known[key] = result = self._result(results[0])
-                    node(kind, reads, [result], op)
-                    continue
-                kind = Kind.KERNEL
             elif kind is Kind.KERNEL:
                 if name == "jax.dot_general":
                     self._dot(op, reads)
@@ -236,7 +229,7 @@ class _Lowering:
         elements = facts[1]
         for index, value in enumerate(reads):
             if value >= 0 and out.elements[value] < elements:
-                key = (value, getattr(result.type, "shape", ()))
+                key: Hashable = (value, getattr(result.type, "shape", ()))
                 wide = self.broadcasts.get(key)
                 if wide is None:
                     each = out.sizes[value] // max(1, out.elements[value])
@@ -244,12 +237,37 @@ class _Lowering:
                     self.broadcasts[key] = wide
                     out.node(Kind.BROADCAST, [value], [wide], None)
                 reads[index] = wide
-        key = _identity(op, reads)
-        number = self.known.get(key, -1)
+        number = self._equal(op, reads)
         if number < 0:
-            number = self.known[key] = out.value(*facts)
+            number = out.value(*facts)
             out.node(_elementwise_kind(op, kind, reads), reads, [number], op)
         self.number[result] = number
+
+    def _equal(self, op: Operation, reads: list[int]) -> int:
+        """The result of an earlier operation that computes the same as ``op``; -1 for none."""
+        out = self.out
+        fewest: list[int] | None = None
+        for value in reads:
+            if value >= 0:
+                readers = out.readers[value]
+                if not readers:
+                    return -1
+                if fewest is None or len(readers) < len(fewest):
+                    fewest = readers
+        if fewest is None:
+            return -1
+        name, type_ = op.name, op.results[0].type
+        for node in fewest:
+            other = out.ops[node]
+            if (
+                other is not None
+                and other.name == name
+                and out.reads[node] == reads
+                and other.results[0].type == type_
+                and _parameters(other) == _parameters(op)
+            ):
+                return out.writes[node][0]
+        return -1
 
     def _broadcast(self, op: Operation, reads: list[int]) -> None:
         type_ = op.results[0].type
@@ -363,10 +381,11 @@ class _Lowering:
 
 def _identity(op: Operation, reads: Sequence[int]) -> Hashable:
     """Equal for operations that compute the same."""
-    parameters = [
-        entry for entry in op.attributes.items() if not entry[0].startswith("baechi.")
-    ]
-    return (op.name, tuple(reads), op.results[0].type, tuple(parameters))
+    return (op.name, tuple(reads), op.results[0].type, _parameters(op))
+
+
+def _parameters(op: Operation) -> tuple[tuple[str, Attribute], ...]:
+    return tuple(entry for entry in op.attributes.items() if not entry[0].startswith("baechi."))
 
 
 def _is_half(value: Value) -> bool:
@@ -427,8 +446,7 @@ def _dot_operand(op: Operation, side: int) -> tuple[bool, bool, bool]:
     if not isinstance(numbers, tuple) or not isinstance(type_, TensorType):
         return False, False, False
     shape = type_.shape
-    contracted: list[int] = list(numbers[0][side])  # type: ignore[index, call-overload]
-    batch: list[int] = list(numbers[1][side])  # type: ignore[index, call-overload]
+    contracted, batch = list(_axes(numbers[0], side)), list(_axes(numbers[1], side))
     free = [axis for axis in range(len(shape)) if axis not in contracted and axis not in batch]
     several = len(free) > 1
     flattened = len(contracted) > 1 or several
@@ -442,3 +460,8 @@ def _dot_operand(op: Operation, side: int) -> tuple[bool, bool, bool]:
     if len(free) <= 1 and len(contracted) <= 1 and swapped == sorted(swapped):
         return False, flattened, several
     return True, flattened, several
+
+
+def _axes(pair: Attribute, side: int) -> tuple[int, ...]:
+    axes = pair[side] if isinstance(pair, tuple) else ()
+    return tuple(axis for axis in axes if isinstance(axis, int)) if isinstance(axes, tuple) else ()
