@@ -107,8 +107,8 @@ def main() -> None:
     if difference > TOLERANCE:
         raise SystemExit(f"the losses differ by {difference:.1%}, more than {TOLERANCE:.0%}")
     for device, (memory, found) in enumerate(zip(plan.memory, actual, strict=True)):
-        if found > memory.peak_bytes:
-            raise SystemExit(f"device {device} took more than predicted")
+        if found > memory.limit_bytes:
+            raise SystemExit(f"device {device} went above its limit")
 
 
 def write(plan: baechi.Plan, folder: Path) -> None:
