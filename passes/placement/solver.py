@@ -27,6 +27,11 @@ def new_model(name: str, *, seed: int = 0, solver: str = "auto") -> mip.Model:
     if solver == "auto":
         solver = "highs" if highs_available() else "cbc"
     model = mip.Model(name=name, sense=mip.MINIMIZE, solver_name=solver.upper())
+    if solver == "cbc":
+        # As for HiGHS in ``_load_quietly``.
+        from mip import cbc
+
+        _ = cbc.cbclib.Cbc_deleteModel
     model.verbose = 0
     model.seed = seed
     model.threads = 1
@@ -50,9 +55,14 @@ def _load_quietly() -> None:
     level = noisy.level
     noisy.setLevel(logging.CRITICAL)
     try:
-        import mip.highs  # noqa: F401
+        from mip import highs
     finally:
         noisy.setLevel(level)
+    # Models are freed by the garbage collector, which may run anywhere, also while cffi holds its
+    # lock; the first use of a library's function takes that lock too. Looked up beforehand, the
+    # function that frees models needs it no more, and nothing can hang.
+    if highs.has_highs:
+        _ = highs.highslib.Highs_destroy
 
 
 def add_row(

@@ -5,8 +5,9 @@ PipeDream's ``graph.txt`` and our own JSON. Everything becomes seconds and bytes
 what it should be raises WorkloadError, which names the file, the field and the reason.
 """
 
-from baechi_jax.passes.placement.formats.detect import Machine, read_workload
+from baechi_jax.passes.placement.formats.detect import read_workload
 from baechi_jax.passes.placement.formats.own import write_workload
+from baechi_jax.passes.placement.formats.pipedream import Machine
 from baechi_jax.passes.placement.formats.splits import read_split, write_split
 
 __all__ = ["Machine", "read_split", "read_workload", "write_split", "write_workload"]

@@ -97,7 +97,7 @@ class Fields:
                 raise self.fault(f"{name}[{index}]", f"expected an object, found {_shown(each)}")
             yield self.inside(f"{name}[{index}]", each)
 
-    def object(self, name: str) -> Fields:
+    def nested(self, name: str) -> Fields:
         """An object."""
         value = self.get(name)
         if not isinstance(value, dict):

@@ -45,7 +45,7 @@ def read(root: Fields) -> Workload:
     index = index_of_ids(ids, nodes)
     seconds = np.zeros((len(kinds), len(nodes)))
     for position, node in enumerate(nodes):
-        times = node.object("seconds")
+        times = node.nested("seconds")
         for kind_index, name in enumerate(names):
             cannot = times.get(name) is None
             seconds[kind_index, position] = np.inf if cannot else times.number(name)

@@ -83,7 +83,7 @@ def read(root: Fields) -> Workload:
 
 
 def _variant(node: Fields) -> Fields:
-    ways = node.object("TMPCs")
+    ways = node.nested("TMPCs")
     variants = list(ways.objects("1"))
     if not variants:
         raise ways.fault("1", "expected at least one way to run the node on one device")

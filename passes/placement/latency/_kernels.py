@@ -1,55 +1,62 @@
 """The compiled inner loop of the latency search (numba, cached on disk).
 
-The state is the piece of every class of nodes: an accelerator's subgraph, or the host. A move puts
-one class, or a class and everything of its piece that lies before (or after) it, into another
+The state is the piece of every class of nodes: a subgraph of an accelerator, or the host. A move
+puts one class, or a class and everything of its piece that lies before (or after) it, into another
 piece. The latency is recomputed by one sweep over the pieces in dependence order; a cycle among
 them (which is also what a piece that is not contiguous makes) refuses the move.
 """
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, TypeAlias
+
 import numpy as np
-from numba import njit
+
+from baechi_jax.passes.placement._jit import compiled
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Ints: TypeAlias = NDArray[np.int64]
+    Floats: TypeAlias = NDArray[np.float64]
+    Bools: TypeAlias = NDArray[np.bool_]
 
 
-@njit(cache=True)  # type: ignore[untyped-decorator]
+@compiled
 def _latency(
-    piece_of,
-    pieces,
-    edge_pointers,
-    targets,
-    sources_of,
-    sources,
-    transfer,
-    seconds,
-    host_seconds,
-    kind_of,
-    loads,
-    waiting,
-    ready,
-    stamp,
-    stack,
-    times,
-    members_pointers,
-    members,
-):
+    piece_of: Ints,
+    pieces: int,
+    subgraphs: int,
+    edge_pointers: Ints,
+    targets: Ints,
+    transfer: Floats,
+    seconds: Floats,
+    host_seconds: Floats,
+    kind_of: Ints,
+    loads: Floats,
+    waiting: Ints,
+    ready: Floats,
+    stamp: Ints,
+    stack: Ints,
+    member_pointers: Ints,
+    members: Ints,
+) -> float:
     """Latency of the split, or infinity; ``loads`` receives the load of each piece."""
     nodes = len(piece_of)
     for piece in range(pieces):
         loads[piece] = 0.0
-        waiting[piece] = 0
+        waiting[piece] = 1 if piece % subgraphs else 0
         ready[piece] = 0.0
-        members_pointers[piece] = 0
-    members_pointers[pieces] = 0
+        member_pointers[piece] = 0
+    member_pointers[pieces] = 0
     for node in range(nodes):
         piece = piece_of[node]
         if piece < pieces:
             loads[piece] += seconds[kind_of[piece], node]
-            members_pointers[piece + 1] += 1
+            member_pointers[piece + 1] += 1
     for piece in range(pieces):
-        members_pointers[piece + 1] += members_pointers[piece]
-    for piece in range(pieces):
-        stamp[piece] = members_pointers[piece]
+        member_pointers[piece + 1] += member_pointers[piece]
+        stamp[piece] = member_pointers[piece]
     for node in range(nodes):
         piece = piece_of[node]
         if piece < pieces:
@@ -58,34 +65,30 @@ def _latency(
     for piece in range(pieces):
         stamp[piece] = -1
     for node in range(nodes):
-        home = piece_of[node]
         waiting[pieces + node] = 0
         ready[pieces + node] = 0.0
-        leaves = False
-        for edge in range(edge_pointers[node], edge_pointers[node + 1]):
-            piece = piece_of[targets[edge]]
-            if piece == home and piece < pieces:
-                continue
-            leaves = True
-            if piece < pieces and stamp[piece] != node:
-                stamp[piece] = node
-                loads[piece] += transfer[node]
-        if leaves and home < pieces:
-            loads[home] += transfer[node]
     for node in range(nodes):
         home = piece_of[node]
+        leaves = False
         for edge in range(edge_pointers[node], edge_pointers[node + 1]):
             target = targets[edge]
             piece = piece_of[target]
-            if piece < pieces:
-                if piece != home:
-                    waiting[piece] += 1
-            else:
+            if piece == pieces:
                 waiting[pieces + target] += 1
+            elif piece == home:
+                continue
+            else:
+                waiting[piece] += 1
+                if stamp[piece] != node:
+                    stamp[piece] = node
+                    loads[piece] += transfer[node]
+            leaves = True
+        if leaves and home < pieces:
+            loads[home] += transfer[node]
     top = 0
     finished = 0
     for piece in range(pieces):
-        if members_pointers[piece + 1] > members_pointers[piece] and waiting[piece] == 0:
+        if waiting[piece] == 0:
             stack[top] = piece
             top += 1
     for node in range(nodes):
@@ -98,13 +101,18 @@ def _latency(
         unit = stack[top]
         if unit < pieces:
             end = ready[unit] + loads[unit]
-            first = members_pointers[unit]
-            stop = members_pointers[unit + 1]
+            first = member_pointers[unit]
+            stop = member_pointers[unit + 1]
+            if (unit + 1) % subgraphs:
+                ready[unit + 1] = max(ready[unit + 1], end)
+                waiting[unit + 1] -= 1
+                if waiting[unit + 1] == 0:
+                    stack[top] = unit + 1
+                    top += 1
         else:
             end = ready[unit] + host_seconds[unit - pieces]
             first = 0
             stop = 1
-        times[unit] = end
         last = max(last, end)
         finished += stop - first
         for position in range(first, stop):
@@ -123,37 +131,42 @@ def _latency(
     return last if finished == nodes else np.inf
 
 
-@njit(cache=True)  # type: ignore[untyped-decorator]
+@compiled
 def anneal_latency(
-    steps,
-    seed,
-    start,
-    pieces,
-    class_pointers,
-    class_nodes,
-    class_of,
-    neighbour_pointers,
-    neighbours,
-    edge_pointers,
-    targets,
-    sources_of,
-    sources,
-    position,
-    transfer,
-    seconds,
-    host_seconds,
-    allowed,
-    held,
-    kind_of,
-    memory,
-    hot,
-    cold,
-    weight,
-):
+    steps: int,
+    seed: int,
+    start: Ints,
+    pieces: int,
+    subgraphs: int,
+    # Nodes of each colour class, and which classes are joined by an edge: CSR.
+    class_pointers: Ints,
+    class_nodes: Ints,
+    neighbour_pointers: Ints,
+    neighbours: Ints,
+    # [class] a topological position.
+    position: Ints,
+    # Edges of the workload (CSR by source) and costs; ``seconds[kind, node]`` is zero where a node
+    # cannot run, ``allowed[kind, class]`` says where it can; its last row is the host.
+    edge_pointers: Ints,
+    targets: Ints,
+    transfer: Floats,
+    seconds: Floats,
+    host_seconds: Floats,
+    allowed: Bools,
+    held: Floats,
+    # [piece] kind, [accelerator] memory.
+    kind_of: Ints,
+    memory: Floats,
+    # Temperatures at the first and the last step, and what a second of load weighs.
+    hot: float,
+    cold: float,
+    weight: float,
+) -> tuple[float, Ints]:
     """Annealing on ``latency + weight * sum of loads``; the best latency seen and its split.
 
-    ``start[node]`` is the piece of each node, ``pieces`` for the host. ``position[class]`` is a
-    topological position, by which a move takes a prefix or suffix of a piece along.
+    ``start[node]`` is the piece of each node, ``pieces`` for the host; it must be valid. A move
+    that takes a prefix or suffix of a piece along goes by ``position``. The same seed gives the
+    same result.
     """
     np.random.seed(seed)
     nodes = len(start)
@@ -164,23 +177,22 @@ def anneal_latency(
     ready = np.zeros(pieces + nodes + 1)
     stamp = np.zeros(pieces + 1, np.int64)
     stack = np.zeros(pieces + nodes + 1, np.int64)
-    times = np.zeros(pieces + nodes + 1)
-    members_pointers = np.zeros(pieces + 2, np.int64)
+    member_pointers = np.zeros(pieces + 2, np.int64)
     members = np.zeros(nodes + 1, np.int64)
-    used = np.zeros(pieces + 1)
+    accelerators = len(memory)
+    used = np.zeros(accelerators + 1)
     class_held = np.zeros(classes)
     for group in range(classes):
         for at in range(class_pointers[group], class_pointers[group + 1]):
             class_held[group] += held[class_nodes[at]]
     for node in range(nodes):
-        used[piece_of[node]] += held[node]
+        used[piece_of[node] // subgraphs] += held[node]
     value = _latency(
         piece_of,
         pieces,
+        subgraphs,
         edge_pointers,
         targets,
-        sources_of,
-        sources,
         transfer,
         seconds,
         host_seconds,
@@ -190,8 +202,7 @@ def anneal_latency(
         ready,
         stamp,
         stack,
-        times,
-        members_pointers,
+        member_pointers,
         members,
     )
     energy = value
@@ -200,7 +211,6 @@ def anneal_latency(
     best = value
     best_piece_of = piece_of.copy()
     changed = np.zeros(classes, np.int64)
-    old = np.zeros(classes, np.int64)
     for step in range(steps):
         temperature = hot * (cold / hot) ** (step / steps)
         group = np.random.randint(classes)
@@ -227,30 +237,27 @@ def anneal_latency(
                 if (position[at] > position[group]) == tail:
                     changed[count] = at
                     count += 1
+        kind = kind_of[target] if target < pieces else len(allowed) - 1
         size = 0.0
         fits = True
         for index in range(count):
             size += class_held[changed[index]]
-            if target < pieces:
-                fits = fits and allowed[kind_of[target], changed[index]]
-        if target < pieces:
-            fits = fits and used[target] + size <= memory[target]
-        else:
-            for index in range(count):
-                fits = fits and allowed[len(allowed) - 1, changed[index]]
+            fits = fits and allowed[kind, changed[index]]
+        device = target // subgraphs
+        same = origin < pieces and origin // subgraphs == device
+        if target < pieces and not same:
+            fits = fits and used[device] + size <= memory[device]
         if not fits:
             continue
         for index in range(count):
-            old[index] = origin
             for at in range(class_pointers[changed[index]], class_pointers[changed[index] + 1]):
                 piece_of[class_nodes[at]] = target
         now = _latency(
             piece_of,
             pieces,
+            subgraphs,
             edge_pointers,
             targets,
-            sources_of,
-            sources,
             transfer,
             seconds,
             host_seconds,
@@ -260,8 +267,7 @@ def anneal_latency(
             ready,
             stamp,
             stack,
-            times,
-            members_pointers,
+            member_pointers,
             members,
         )
         accepted = np.isfinite(now)
@@ -273,8 +279,8 @@ def anneal_latency(
             accepted = change <= 0 or np.random.random() < np.exp(-change / temperature)
         if accepted:
             energy = total
-            used[origin] -= size
-            used[target] += size
+            used[origin // subgraphs] -= size
+            used[device] += size
             if now < best * (1 - 1e-12):
                 best = now
                 best_piece_of[:] = piece_of

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from baechi_jax.passes.placement.latency.pieces import accelerators_of, host_seconds
 from baechi_jax.passes.placement.throughput.contraction import Contraction, contract
 from baechi_jax.passes.placement.throughput.ideals import Lattice, chain, lattice
-from baechi_jax.passes.placement.workload import DeviceClass, Workload, WorkloadError, compressed
+from baechi_jax.passes.placement.workload import DeviceClass, Workload, compressed
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -43,32 +44,14 @@ def solve_series(workload: Workload, *, max_ideals: int = 0) -> SeriesResult | N
     return best
 
 
-def host_of(workload: Workload) -> DeviceClass:
-    """The class that reads and writes host memory for free; raises WorkloadError without one."""
-    for device_class in workload.classes:
-        if not device_class.transfers:
-            return device_class
-    raise WorkloadError("latency needs a class of host cores (one without transfers)")
-
-
-def accelerators_of(workload: Workload) -> list[tuple[int, DeviceClass]]:
-    """``(first device, class)`` of each accelerator class."""
-    found = []
-    first = 0
-    for device_class in workload.classes:
-        if device_class.transfers:
-            found.append((first, device_class))
-        first += device_class.count
-    return found
-
-
 def _run(
     workload: Workload, contraction: Contraction, ideals: Lattice, bound: float
 ) -> SeriesResult | None:
     from baechi_jax.passes.placement.throughput._kernels import best_loads
 
     accelerators = accelerators_of(workload)
-    kinds = [host_of(workload), *(kind for _, kind in accelerators)]
+    host = DeviceClass("host", 0, np.inf, host_seconds(workload), transfers=False)
+    kinds = [host, *(kind for _, kind in accelerators)]
     size, label = contraction.size, contraction.label
     seconds = np.array([np.bincount(label, kind.seconds, size) for kind in kinds])
     if not np.isfinite(bound):

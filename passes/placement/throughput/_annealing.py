@@ -8,27 +8,37 @@ changes the loads of its old and new device only.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, TypeAlias
+
 import numpy as np
-from numba import njit
+
+from baechi_jax.passes.placement._jit import compiled
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Ints: TypeAlias = NDArray[np.int64]
+    Floats: TypeAlias = NDArray[np.float64]
+    Bools: TypeAlias = NDArray[np.bool_]
 
 
-@njit(cache=True)  # type: ignore[untyped-decorator]
+@compiled
 def _move(
-    node,
-    target,
-    device_of,
-    readers,
-    degree,
-    source_pointers,
-    sources,
-    transfer,
-    seconds,
-    held,
-    kind_of,
-    compute,
-    moved,
-    used,
-):
+    node: int,
+    target: int,
+    device_of: Ints,
+    readers: NDArray[np.int32],
+    degree: Ints,
+    source_pointers: Ints,
+    sources: Ints,
+    transfer: Floats,
+    seconds: Floats,
+    held: Floats,
+    kind_of: Ints,
+    compute: Floats,
+    moved: Floats,
+    used: Floats,
+) -> None:
     """Put ``node`` on device ``target``, updating every total in place."""
     origin = device_of[node]
     if origin == target:
@@ -65,36 +75,36 @@ def _move(
     used[target] += held[node]
 
 
-@njit(cache=True)  # type: ignore[untyped-decorator]
+@compiled
 def anneal(
-    steps,
-    seed,
-    start,
+    steps: int,
+    seed: int,
+    start: Ints,
     # Nodes of each colour class, and which classes are joined by an edge: CSR.
-    class_pointers,
-    class_nodes,
-    neighbour_pointers,
-    neighbours,
+    class_pointers: Ints,
+    class_nodes: Ints,
+    neighbour_pointers: Ints,
+    neighbours: Ints,
     # Edges of the workload (CSR by target and by source) and costs; ``allowed[kind, class]``, with
     # ``seconds`` zero where a node cannot run.
-    source_pointers,
-    sources,
-    target_pointers,
-    targets,
-    transfer,
-    seconds,
-    allowed,
-    held,
+    source_pointers: Ints,
+    sources: Ints,
+    target_pointers: Ints,
+    targets: Ints,
+    transfer: Floats,
+    seconds: Floats,
+    allowed: Bools,
+    held: Floats,
     # Devices: [device] kind and memory; [kind] whether transfers cost.
-    kind_of,
-    memory,
-    pays,
-    overlap,
+    kind_of: Ints,
+    memory: Floats,
+    pays: Floats,
+    overlap: bool,
     # Temperatures at the first and the last step, and the exponent of the loads' norm.
-    hot,
-    cold,
-    exponent,
-):
+    hot: float,
+    cold: float,
+    exponent: float,
+) -> tuple[float, Ints]:
     """Simulated annealing on the sum of ``load ** exponent``; the best largest load seen.
 
     Returns ``(largest load, device_of)``. Moves a class to a neighbour's device or to any device,

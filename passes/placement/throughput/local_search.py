@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -62,7 +62,7 @@ def local_search(
                 break
             hot, cold, exponent = _ROUNDS[round_ % len(_ROUNDS)]
             origin = best if round_ % 2 else start
-            _, found = anneal(
+            call: tuple[Any, ...] = (
                 options.steps,
                 options.seed * 1_000_003 + round_,
                 origin,
@@ -72,6 +72,7 @@ def local_search(
                 cold,
                 exponent,
             )
+            _, found = anneal(*call)
             seconds = evaluate(workload, found, overlap=options.overlap).max_load_seconds
             if seconds < best_seconds:
                 best, best_seconds = found, seconds
@@ -89,11 +90,18 @@ def colour_classes(workload: Workload) -> tuple[NDArray[np.int64], int]:
     return rank[label], len(first)
 
 
-def _arguments(workload: Workload) -> tuple[object, ...]:
-    label, count = colour_classes(workload)
+def class_neighbours(
+    workload: Workload, label: NDArray[np.int64], count: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Classes joined to each class by an edge, either way, as CSR ``(pointers, classes)``."""
     ends = label[workload.edges]
     ends = ends[ends[:, 0] != ends[:, 1]]
     ends = np.unique(np.concatenate([ends, ends[:, ::-1]]), axis=0)
+    return compressed(ends[:, 0], ends[:, 1], count)
+
+
+def _arguments(workload: Workload) -> tuple[Any, ...]:
+    label, count = colour_classes(workload)
     kind_of = workload.class_of_devices()
     seconds = np.array([kind.seconds for kind in workload.classes])
     allowed = np.array(
@@ -101,7 +109,7 @@ def _arguments(workload: Workload) -> tuple[object, ...]:
     )
     return (
         *compressed(label, np.arange(workload.size), count),
-        *compressed(ends[:, 0], ends[:, 1], count),
+        *class_neighbours(workload, label, count),
         *workload.predecessors(),
         *workload.successors(),
         workload.transfer_seconds,

@@ -247,39 +247,70 @@ def naive_pipeline(given: Workload, device_of: tuple[int, ...]) -> bool:
 
 
 def naive_latency(given: Workload, piece_of: tuple[int, ...], subgraphs: int = 1) -> float:
-    """Latency by fixed-point iteration; infinite if it does not settle."""
+    """Latency by its definition, as a fixed point; infinite if something waits for itself."""
     host = next((kind for kind in given.classes if not kind.transfers), None)
     edges = given.edges.tolist()
-    pieces = sorted({piece for piece in piece_of if piece >= 0})
-    load = {}
-    for piece in pieces:
-        device_of = tuple(0 if each == piece else 1 for each in piece_of)
-        kind = given.classes[given.device_class(piece // subgraphs)]
-        incoming = {u for u, v in edges if device_of[u] and not device_of[v]}
-        outgoing = {u for u, v in edges if not device_of[u] and device_of[v]}
-        load[piece] = sum(kind.seconds[v] for v in range(given.size) if not device_of[v])
-        load[piece] += sum(given.transfer_seconds[u] for u in incoming)
-        load[piece] += sum(given.transfer_seconds[u] for u in outgoing)
-    end = [0.0] * given.size
-    finish = dict.fromkeys(pieces, 0.0)
-    for _ in range(2 * given.size + len(pieces) + 2):
-        before = (list(end), dict(finish))
-        for node in range(given.size):
-            if piece_of[node] < 0:
-                assert host is not None
-                ready = max((end[u] for u, v in edges if v == node), default=0.0)
-                end[node] = ready + host.seconds[node]
-        for piece in pieces:
-            ready = max(
-                (end[u] for u, v in edges if piece_of[v] == piece != piece_of[u]), default=0.0
-            )
-            for other in pieces:
-                if other // subgraphs == piece // subgraphs and other < piece:
-                    ready = max(ready, finish[other])
-            finish[piece] = ready + load[piece]
-            for node in range(given.size):
-                if piece_of[node] == piece:
-                    end[node] = finish[piece]
-        if before == (end, finish):
-            return max([*end, *finish.values()], default=0.0)
-    return float("inf")
+    # Host nodes are units below zero.
+    unit = [piece if piece >= 0 else -1 - node for node, piece in enumerate(piece_of)]
+    cost: dict[int, float] = {}
+    for each in set(unit):
+        if each < 0:
+            assert host is not None
+            cost[each] = float(host.seconds[-1 - each])
+            continue
+        kind = given.classes[given.device_class(each // subgraphs)]
+        incoming = {u for u, v in edges if unit[u] != each and unit[v] == each}
+        outgoing = {u for u, v in edges if unit[u] == each and unit[v] != each}
+        cost[each] = sum(kind.seconds[v] for v in range(given.size) if unit[v] == each)
+        cost[each] += sum(given.transfer_seconds[u] for u in [*incoming, *outgoing])
+    waits = {(unit[u], unit[v]) for u, v in edges if unit[u] != unit[v]}
+    waits |= {
+        (one, other)
+        for one, other in itertools.permutations(cost, 2)
+        if 0 <= one < other and one // subgraphs == other // subgraphs
+    }
+    end = dict.fromkeys(cost, 0.0)
+    for _ in range(len(cost) + 1):
+        before = dict(end)
+        for each in cost:
+            end[each] = cost[each] + max((end[u] for u, v in waits if v == each), default=0.0)
+        if before == end:
+            break
+    cyclic = any(each in found for each, found in reachable(waits, cost).items())
+    return float("inf") if cyclic else max(end.values(), default=0.0)
+
+
+def best_latency(given: Workload, subgraphs: int) -> float:
+    """The least latency over all splits into up to ``subgraphs`` pieces of each accelerator."""
+    classes = [
+        int(colour) if colour >= 0 else -2 - node for node, colour in enumerate(given.colour)
+    ]
+    kind_of = given.class_of_devices().tolist()
+    host = next(kind for kind in given.classes if not kind.transfers)
+    devices = [each for each in range(given.devices) if given.classes[kind_of[each]].transfers]
+    pieces = [device * subgraphs + number for device in devices for number in range(subgraphs)]
+    best = float("inf")
+    for piece_of in itertools.product([-1, *pieces], repeat=given.size):
+        held: dict[int, float] = {}
+        home: dict[int, int] = {}
+        valid = True
+        for node, piece in enumerate(piece_of):
+            device = piece // subgraphs if piece >= 0 else -1
+            kind = given.classes[kind_of[device]] if piece >= 0 else host
+            held[device] = held.get(device, 0.0) + given.bytes[node]
+            valid &= home.setdefault(classes[node], device) == device
+            valid &= bool(np.isfinite(kind.seconds[node]))
+        valid &= all(
+            used <= given.classes[kind_of[device]].memory_bytes
+            for device, used in held.items()
+            if device >= 0
+        )
+        # Equal devices are used in their order.
+        seen: dict[int, list[int]] = {}
+        for device in dict.fromkeys(each for each in held if each >= 0):
+            seen.setdefault(kind_of[device], []).append(device)
+        for kind_index, found in seen.items():
+            valid &= found == list(range(kind_of.index(kind_index), found[-1] + 1))
+        if valid:
+            best = min(best, naive_latency(given, piece_of, subgraphs))
+    return best
