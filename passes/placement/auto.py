@@ -24,7 +24,7 @@ from baechi_jax.passes.placement.memory_milp import pack_by_milp
 from baechi_jax.passes.placement.milp import milp
 from baechi_jax.passes.placement.placement import Placement, expand
 from baechi_jax.passes.placement.problem import PlacementProblem
-from baechi_jax.passes.placement.repair import pack, repair
+from baechi_jax.passes.placement.repair import enumerate_all, pack, repair
 from baechi_jax.passes.simulate.judge import judge
 from baechi_jax.passes.simulate.simulator import Simulation
 
@@ -205,6 +205,10 @@ class _Chooser:
             )
             if found is not None:
                 self._add_packing("packing program", found)
+        if not self.candidates[-1].fits:
+            last = enumerate_all(self.problem)
+            if last is not None:
+                self._add_packing("all placements", last)
 
     def _add_packing(self, name: str, device_of_group: list[int]) -> None:
         candidate = self._judge(

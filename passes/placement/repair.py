@@ -4,12 +4,14 @@ Each round looks at the device that is furthest above its limit at the moment of
 groups that have bytes there then by how much of the excess each takes away against what its new
 place costs, simulates the most promising moves, and keeps the one that leaves the least excess,
 then the shortest step. Where that stops short, ``pack`` fills the devices anew with memory alone in
-mind, and ``memory_milp.py`` solves the packing as a mixed-integer program.
+mind, ``memory_milp.py`` solves the packing as a mixed-integer program, and where there are but few
+placements ``enumerate_all`` looks at each.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import product
 from typing import TYPE_CHECKING
 
 from baechi_jax.passes.placement.baselines import group_edges
@@ -28,6 +30,8 @@ _TRIED = 6
 _ROUNDS = 60
 #: Most nodes simulated in one repair, over all simulations.
 _NODE_BUDGET = 40_000
+#: Most placements that are looked at one by one.
+_MOST_PLACEMENTS = 1500
 #: Steps of the search for the least fraction of the limits that packing needs.
 _PACK_STEPS = 12
 
@@ -160,6 +164,28 @@ def live_bytes(
         group = lists.group[node]
         live[group] = live.get(group, 0) + nbytes
     return dict(sorted(live.items()))
+
+
+def enumerate_all(problem: PlacementProblem) -> list[int] | None:
+    """The shortest placement that fits, by looking at all; None when none fits, or too many.
+
+    Too many: more than ``_MOST_PLACEMENTS``, or more than ``_NODE_BUDGET`` nodes in all of them.
+    """
+    count = 1
+    for allowed in problem.allowed:
+        count *= len(allowed)
+        if count > _MOST_PLACEMENTS:
+            return None
+    if count * problem.nodes > _NODE_BUDGET:
+        return None
+    limits = problem.lists.limit_bytes
+    best: tuple[float, tuple[int, ...]] | None = None
+    for device in product(*problem.allowed):
+        simulation = judge(problem, expand(problem, device))
+        key = (simulation.makespan_seconds, device)
+        if simulation.fits(limits) and (best is None or key < best):
+            best = key
+    return None if best is None else list(best[1])
 
 
 def pack(problem: PlacementProblem, profiles: Profiles, limits: list[int]) -> list[int]:

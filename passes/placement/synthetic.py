@@ -81,7 +81,7 @@ def training_problem(
         update[index] = builder.add_node(
             f"{name}.update", forward_seconds / 10, group=name, source="model.py:90"
         )
-    builder.add_tensor(batch, activation_bytes, [forward[0]], persistent=True)
+    builder.add_tensor(batch, activation_bytes, forward[:1], persistent=True)
     for index in range(layers):
         parameter, *moments = state[index]
         builder.set_readers(parameter[1], [forward[index], backward[index], update[index]])
