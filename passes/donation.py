@@ -2,9 +2,10 @@
 
 XLA writes the result over the operand, so every read of the operand must come before: each reader
 is a strict ancestor of the operation that makes the result, or is that operation itself and
-elementwise. Otherwise XLA saves the operand in a copy, and a donation that frees nothing would be
-counted as memory saved. State that is updated in the task (a parameter and its next value) is
-donated in any case, as ``jax.jit`` does.
+elementwise. Readers are also those into which XLA may fuse a reader: it computes cheap operations
+again in each kernel that needs them. Where this does not hold XLA saves the operand in a copy, and
+a donation that frees nothing would be counted as memory saved. State that is updated in the task
+(a parameter and its next value) is donated in any case, as ``jax.jit`` does.
 
 JAX pairs donated operands and results of one type in the order in which they stand, so the results
 of a task are put into that order.
@@ -21,6 +22,10 @@ from baechi_jax.passes.cost.primitives import Kind
 from baechi_jax.passes.cost.roofline import kind_of
 
 _ELEMENTWISE = frozenset({Kind.ELEMENTWISE, Kind.EXPENSIVE})
+
+#: What XLA may compute in the kernels that read it, and what may take it in.
+_FUSED = frozenset({Kind.ELEMENTWISE, Kind.EXPENSIVE, Kind.BITCAST, Kind.BROADCAST, Kind.MOVE})
+_FUSING = _FUSED | {Kind.REDUCE}
 
 #: What XLA does in place in its first operand.
 _IN_PLACE = frozenset(
@@ -85,20 +90,41 @@ def _overwritten_last(
     before = known.get(result)
     if before is None:
         before = known[result] = _ancestors(maker)
-    argument = body.arguments[operand]
-    for user, index in argument.uses:
-        reader = user
-        while reader.parent is not body:
-            parent = reader.parent_op
-            assert parent is not None
-            reader = parent
+    for reader in _readers(body, body.arguments[operand]):
         if reader is maker:
-            in_place = maker.name in _IN_PLACE and index == 0
+            in_place = maker.name in _IN_PLACE and maker.operands[0] is body.arguments[operand]
             if not (in_place or kind_of(maker) in _ELEMENTWISE):
                 return False
         elif reader not in before:
             return False
     return True
+
+
+def _readers(body: Block, argument: Value) -> set[Operation]:
+    """Operations of ``body`` that read ``argument``, or may be fused with one that does."""
+    seen: set[Operation] = set()
+    stack = [_top_level(body, user) for user in argument.users]
+    while stack:
+        op = stack.pop()
+        if op in seen:
+            continue
+        seen.add(op)
+        if kind_of(op) in _FUSED:
+            stack += [
+                user
+                for result in op.results
+                for user in result.users
+                if user.parent is body and kind_of(user) in _FUSING
+            ]
+    return seen
+
+
+def _top_level(body: Block, op: Operation) -> Operation:
+    while op.parent is not body:
+        parent = op.parent_op
+        assert parent is not None
+        op = parent
+    return op
 
 
 def _ancestors(op: Operation) -> set[Operation]:

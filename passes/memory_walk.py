@@ -9,11 +9,14 @@ Nothing else is proof, not even an earlier place in the order of the same device
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from baechi_jax.ir.core import Operation, OpResult, Value
-from baechi_jax.ir.cost import DeviceMemory
+from baechi_jax.ir.cost import Cost, DeviceMemory
 from baechi_jax.ir.topology import Topology
 from baechi_jax.ir.types import unplaced
+from baechi_jax.passes.cost.buffers import donated_pairs
+from baechi_jax.passes.cost.liveness import temporary_bytes
 from baechi_jax.passes.donation import Dying, align_results, choose_donations
 from baechi_jax.passes.insert_transfers import RECV, SEND
 from baechi_jax.passes.memory_account import Account, Buffer
@@ -33,10 +36,12 @@ class MemoryWalk:
         end_seconds: Sequence[float],
         *,
         wait_to_donate: bool = False,
+        recost: bool = False,
     ) -> None:
         self.account = account
         self.topology = topology
         self.wait_to_donate = wait_to_donate
+        self.recost = recost
         count = topology.size
         self.limits = [device.usable_bytes for device in topology.devices]
         self.peak_bytes = list(account.resident_bytes)
@@ -97,6 +102,25 @@ class MemoryWalk:
             if operand in paired and self._copies_ended(buffer, index):
                 self.donated[index].append(buffer)
                 self.pairs[index].append((operand, paired[operand]))
+        if self.recost:
+            self._recost(index)
+
+    def _recost(self, index: int) -> None:
+        """Correct the temporaries of a task, now that it is known what is donated.
+
+        Its cost supposes that every operand may be donated, which takes most: XLA copies an operand
+        that it must keep while it writes the result over it.
+        """
+        op, known = self.account.ops[index], self.account.temporary_bytes[index]
+        body = op.body
+        ops, inputs, outputs = body.ops[:-1], body.arguments, body.terminator.operands
+        if not known or not donated_pairs(inputs, outputs, None):
+            return
+        supposed = temporary_bytes(ops, inputs, outputs)
+        align_results(op, self.pairs[index])
+        donated = {operand for operand, _ in self.pairs[index]}
+        found = temporary_bytes(ops, inputs, body.terminator.operands, donated)
+        self.account.temporary_bytes[index] = max(0, known - max(0, supposed - found))
 
     def _copies_ended(self, buffer: Buffer, index: int) -> bool:
         """Whether every send of ``buffer`` is proven to have ended, after a wait if allowed."""
@@ -274,8 +298,10 @@ class MemoryWalk:
                 order.append(Operation(WAIT, self.waits[index], (), {}, (), op.location))
             if op not in self._hoisted:
                 order.append(op)
-            if op.name == TASK:
-                align_results(op, self.pairs[index])
+            cost = op.attributes.get("baechi.cost")
+            if isinstance(cost, Cost):
+                temporary = account.temporary_bytes[index]
+                op.attributes["baechi.cost"] = replace(cost, temporary_bytes=temporary)
             for key, buffers in (
                 ("baechi.frees", account.frees[index]),
                 ("baechi.donates", self.donated[index]),

@@ -14,6 +14,7 @@ from typing import ClassVar
 
 from baechi_jax.ir.core import Module, Operation
 from baechi_jax.ir.errors import PassError
+from baechi_jax.ir.topology import Topology
 from baechi_jax.passes.memory_account import account_of
 from baechi_jax.passes.memory_walk import WAIT, MemoryWalk
 from baechi_jax.passes.registry import Pass, register_pass
@@ -35,14 +36,21 @@ class PlanMemory(Pass):
         # Waits of an earlier run would be counted as part of the program.
         func.body.retain(lambda op: op.name != WAIT)
         ends = [_end_seconds(op) for op in func.body.ops]
-        walk = MemoryWalk(account_of(func, topology.size), topology, ends)
-        walk.run()
+        walk = self._walk(func, topology, ends, wait_to_donate=False)
         if walk.excess_bytes():
             # Donating what a copy may still read needs a wait; it gives memory back.
-            walk = MemoryWalk(account_of(func, topology.size), topology, ends, wait_to_donate=True)
-            walk.run()
+            walk = self._walk(func, topology, ends, wait_to_donate=True)
         walk.check_limits(func)
         walk.write(func)
+
+    @staticmethod
+    def _walk(
+        func: Operation, topology: Topology, ends: list[float], *, wait_to_donate: bool
+    ) -> MemoryWalk:
+        account = account_of(func, topology.size)
+        walk = MemoryWalk(account, topology, ends, wait_to_donate=wait_to_donate, recost=True)
+        walk.run()
+        return walk
 
 
 def _end_seconds(op: Operation) -> float:
