@@ -26,6 +26,7 @@ from baechi_jax.ir.errors import BaechiError
 from baechi_jax.ir.fingerprint import fingerprint
 from baechi_jax.ir.from_jaxpr import convert
 from baechi_jax.ir.function import argument_attributes
+from baechi_jax.ir.pause_collection import paused_collection
 from baechi_jax.ir.topology import Topology
 from baechi_jax.ir.trace import Trace, trace
 from baechi_jax.local import local_topology
@@ -377,7 +378,8 @@ class PlacedFunction:
         with self._lock:
             entry = self._entries.get(key)
             if entry is None:
-                traced = trace(self._fn, args, kwargs, **self._signature.jit_options)
+                with paused_collection():
+                    traced = trace(self._fn, args, kwargs, **self._signature.jit_options)
                 entry = self._entries[key] = _Entry(tree, static, context, traced)
             return entry
 

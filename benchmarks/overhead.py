@@ -1,7 +1,7 @@
 """What a placed step costs beyond its work.
 
 - The training step of a 6-layer transformer placed on one device against ``jax.jit`` of it, the
-  median over alternating pairs; beside it the same figure for ``jax.jit`` against itself.
+  median over rounds that run both in turn, and the same for ``jax.jit`` against itself.
 - A chain of 100 small tasks over 4 devices against the loop that one would write by hand: compiled
   calls with ``jax.device_put`` between them.
 
@@ -15,7 +15,7 @@ import json
 import os
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 os.environ["XLA_FLAGS"] = (
@@ -39,18 +39,20 @@ def seconds(run: Callable[[], Any]) -> float:
     return time.perf_counter() - start
 
 
-def median_ratio(ours: Callable[[], Any], theirs: Callable[[], Any], pairs: int) -> float:
-    """Median of ours/theirs over ``pairs`` pairs, who goes first changing from pair to pair."""
-    ratios: list[float] = []
-    for pair in range(pairs):
-        if pair % 2:
-            one = seconds(ours)
-            other = seconds(theirs)
-        else:
-            other = seconds(theirs)
-            one = seconds(ours)
-        ratios.append(one / other)
-    return statistics.median(ratios)
+def median_ratios(runs: Sequence[Callable[[], Any]], rounds: int) -> list[float]:
+    """Each run's time over the first one's, the median over ``rounds`` rounds.
+
+    Within a round they follow one another; who begins changes from round to round.
+    """
+    ratios: list[list[float]] = [[] for _ in runs]
+    for number in range(rounds):
+        taken = [0.0] * len(runs)
+        for offset in range(len(runs)):
+            index = (number + offset) % len(runs)
+            taken[index] = seconds(runs[index])
+        for index, each in enumerate(taken):
+            ratios[index].append(each / taken[0])
+    return [statistics.median(each) for each in ratios]
 
 
 class Stepper:
@@ -67,7 +69,7 @@ class Stepper:
         return self.state, loss
 
 
-def one_device(pairs: int, layers: int) -> tuple[float, float]:
+def one_device(rounds: int, layers: int) -> tuple[float, float]:
     """``(placed over jit, jit over jit)`` for the transformer's step."""
     step, shapes = models.transformer(layers=layers, batch=2)
     state, batch = models.materialise(shapes)
@@ -80,12 +82,13 @@ def one_device(pairs: int, layers: int) -> tuple[float, float]:
     ours = stepper(placed)
     theirs = stepper(jax.jit(step, donate_argnums=0))
     again = stepper(jax.jit(lambda state, batch: step(state, batch), donate_argnums=0))
-    for each in (ours, theirs, again) * 3:
+    for each in (theirs, ours, again) * 3:
         jax.block_until_ready(each())
-    return median_ratio(ours, theirs, pairs), median_ratio(again, theirs, pairs)
+    _, placed_ratio, control_ratio = median_ratios([theirs, ours, again], rounds)
+    return placed_ratio, control_ratio
 
 
-def chain(pairs: int, width: int = 16) -> tuple[float, int]:
+def chain(rounds: int, width: int = 16) -> tuple[float, int]:
     """``(placed over the hand-written loop, tasks)`` for a chain that changes device each time."""
     devices = jax.devices()[:4]
 
@@ -106,7 +109,7 @@ def chain(pairs: int, width: int = 16) -> tuple[float, int]:
     placed = baechi.place(whole, topology=baechi.local_topology(devices=devices), placer="expert")
     tasks = placed.trace(x, ws).lower().compile().program.tasks
 
-    compiled = []
+    compiled: list[Callable[..., jax.Array]] = []
     for device in devices:
         spec = jax.ShapeDtypeStruct(
             (width, width), jnp.float32, sharding=SingleDeviceSharding(device)
@@ -128,18 +131,18 @@ def chain(pairs: int, width: int = 16) -> tuple[float, int]:
     for _ in range(20):
         seconds(by_hand)
         seconds(ours)
-    return median_ratio(ours, by_hand, pairs), len(tasks)
+    return median_ratios([by_hand, ours], rounds)[1], len(tasks)
 
 
 def main() -> None:
     """Run both and print the JSON line."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--pairs", type=int, default=40, help="pairs of steps to time")
+    parser.add_argument("--rounds", type=int, default=40, help="rounds of steps to time")
     parser.add_argument("--layers", type=int, default=6)
     options = parser.parse_args()
-    chain_ratio, tasks = chain(5 * options.pairs)
+    chain_ratio, tasks = chain(5 * options.rounds)
     print(f"chain of {tasks} tasks: {chain_ratio:.3f} x the hand-written loop")
-    one_device_ratio, control_ratio = one_device(options.pairs, options.layers)
+    one_device_ratio, control_ratio = one_device(options.rounds, options.layers)
     print(f"one device: {one_device_ratio:.3f} x jit; jit against itself: {control_ratio:.3f}")
     print(
         json.dumps(

@@ -23,6 +23,7 @@ from baechi_jax.ir.attributes import DictAttr, OpaqueAttr
 from baechi_jax.ir.core import Operation
 from baechi_jax.ir.fingerprint import fingerprint
 from baechi_jax.ir.from_jaxpr import EquationRecord
+from baechi_jax.ir.pause_collection import paused_collection
 from baechi_jax.ir.types import unplaced
 from baechi_jax.runtime.errors import CompilationError, DeviceError, describe_task
 from baechi_jax.runtime.instructions import Program, Run, task_device
@@ -120,9 +121,10 @@ def _lower(
     device: jax.Device,
 ) -> compat.LoweredJaxpr:
     try:
-        jaxpr = task_to_jaxpr(task, equations)
-        flags = usable_donations(jaxpr.in_avals, jaxpr.out_avals, donated)
-        return compat.lower_jaxpr(jaxpr, str(task.attributes.get("sym_name")), flags, device)
+        with paused_collection():
+            jaxpr = task_to_jaxpr(task, equations)
+            flags = usable_donations(jaxpr.in_avals, jaxpr.out_avals, donated)
+            return compat.lower_jaxpr(jaxpr, str(task.attributes.get("sym_name")), flags, device)
     except Exception as error:
         raise CompilationError(f"cannot lower {describe_task(task, device)}: {error}") from error
 
