@@ -67,37 +67,39 @@ class LatencyGraph:
 
     def model_seconds(self, device_of_group: Sequence[int]) -> float:
         """The bound for one assignment of groups."""
-        return max(self.start_times(device_of_group)[1], self._windows(device_of_group))
+        path = self.start_times(device_of_group)[1]
+        windows = (self._window_seconds(window, device_of_group) for window in self.windows)
+        return max(path, *windows) if self.windows else path
+
+    def exceeds(self, device_of_group: Sequence[int], seconds: float) -> bool:
+        """Whether the bound is above ``seconds``; quicker than the bound itself."""
+        return self.start_times(device_of_group)[1] > seconds or any(
+            self._window_seconds(window, device_of_group) > seconds for window in self.windows
+        )
 
     def start_times(self, device_of_group: Sequence[int]) -> tuple[list[float], float]:
         """Earliest starts when nodes and links never wait for one another, and the last end."""
-        machine = self.problem.machine
-        start = [0.0] * len(self.group)
+        lists = self.problem.lists
+        latency, per_byte = lists.latency_seconds, lists.seconds_per_byte
+        device = [device_of_group[group] for group in self.group]
+        takes = [row[each] for row, each in zip(self.seconds, device)]
+        start = [0.0] * len(device)
         for edge in self.edges:
-            source = device_of_group[self.group[edge.source]]
-            target = device_of_group[self.group[edge.target]]
-            arrival = (
-                start[edge.source]
-                + self.seconds[edge.source][source]
-                + machine.transfer_seconds(source, target, edge.nbytes)
-            )
+            source, target = device[edge.source], device[edge.target]
+            arrival = start[edge.source] + takes[edge.source]
+            if source != target:
+                arrival += latency[source][target] + edge.nbytes * per_byte[source][target]
             if arrival > start[edge.target]:
                 start[edge.target] = arrival
-        last = 0.0
-        for node, begin in enumerate(start):
-            last = max(last, begin + self.seconds[node][device_of_group[self.group[node]]])
-        return start, last
+        return start, max((begin + each for begin, each in zip(start, takes)), default=0.0)
 
-    def _windows(self, device_of_group: Sequence[int]) -> float:
-        processor = self.problem.lists.processor
-        best = 0.0
-        for window in self.windows:
-            load = [0.0] * self.problem.machine.processors
-            for node in window.nodes:
-                device = device_of_group[self.group[node]]
-                load[processor[device]] += self.seconds[node][device]
-            best = max(best, window.head + max(load) + window.tail)
-        return best
+    def _window_seconds(self, window: Window, device_of_group: Sequence[int]) -> float:
+        processor, group, seconds = self.problem.lists.processor, self.group, self.seconds
+        load = [0.0] * self.problem.machine.processors
+        for node in window.nodes:
+            device = device_of_group[group[node]]
+            load[processor[device]] += seconds[node][device]
+        return window.head + max(load) + window.tail
 
 
 def _build(problem: PlacementProblem) -> LatencyGraph:

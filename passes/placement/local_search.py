@@ -68,13 +68,14 @@ def local_search(
     When nothing helps any more, what is left of them is spent on improving ``others``, one after
     another; the best of all is returned, the given placement before an equal one.
     """
-    best = _Search(problem, device_of_group, evaluations).run()
+    graph = LatencyGraph.of(problem)
+    best = _Search(problem, graph, device_of_group, evaluations).run()
     used, improvements = best.evaluations, best.improvements
     limits = problem.lists.limit_bytes
     for other in others:
         if used >= evaluations:
             break
-        found = _Search(problem, other, evaluations - used - 1).run()
+        found = _Search(problem, graph, other, evaluations - used - 1).run()
         used += found.evaluations + 1
         key = (found.simulation.excess_bytes(limits), found.simulation.makespan_seconds)
         if key < (best.simulation.excess_bytes(limits), best.simulation.makespan_seconds):
@@ -84,7 +85,11 @@ def local_search(
 
 class _Search:
     def __init__(
-        self, problem: PlacementProblem, device_of_group: list[int], evaluations: int
+        self,
+        problem: PlacementProblem,
+        graph: LatencyGraph,
+        device_of_group: list[int],
+        evaluations: int,
     ) -> None:
         self.problem = problem
         self.limits = problem.lists.limit_bytes
@@ -94,7 +99,7 @@ class _Search:
         self.allowance = evaluations
         self.used = 0
         self.improvements = 0
-        self.graph = LatencyGraph.of(problem)
+        self.graph = graph
         self.edges = group_edges(problem)
         self.seen = {tuple(self.device)}
 
@@ -134,7 +139,7 @@ class _Search:
         self.seen.add(key)
         longest = self.simulation.makespan_seconds
         wanted = longest * (1 - _LEAST_GAIN)
-        if not self.excess and self.graph.model_seconds(device) > wanted:
+        if not self.excess and self.graph.exceeds(device, wanted):
             return 0
         self.used += 1
         assignment = expand(self.problem, device)

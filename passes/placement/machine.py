@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -41,7 +42,7 @@ class Machine:
         """Number of devices."""
         return len(self.names)
 
-    @property
+    @cached_property
     def processors(self) -> int:
         """Number of processors."""
         return int(self.processor.max()) + 1
