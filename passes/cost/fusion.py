@@ -19,9 +19,7 @@ from baechi_jax.passes.cost.lowering import Lowered
 from baechi_jax.passes.cost.primitives import Kind
 
 #: Kinds whose result may live inside the kernel that reads it, and that may hold what they read.
-_FUSIBLE = frozenset(
-    {Kind.ELEMENTWISE, Kind.EXPENSIVE, Kind.BROADCAST, Kind.MOVE, Kind.BITCAST}
-)
+_FUSIBLE = frozenset({Kind.ELEMENTWISE, Kind.EXPENSIVE, Kind.BROADCAST, Kind.MOVE, Kind.BITCAST})
 
 #: Cheap, but XLA emits them badly, and not twice.
 _ONCE = frozenset({"jax.gather", "jax.pad", "jax.concatenate"})

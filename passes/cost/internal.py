@@ -29,9 +29,7 @@ _OF_OPERAND = {
     "jax.tridiagonal_solve": 2.0,
 }
 
-_RUNNING = frozenset(
-    {"jax.cumsum", "jax.cumprod", "jax.cummax", "jax.cummin", "jax.cumlogsumexp"}
-)
+_RUNNING = frozenset({"jax.cumsum", "jax.cumprod", "jax.cummax", "jax.cummin", "jax.cumlogsumexp"})
 _RANDOM = {"jax.random_bits": 8, "jax.threefry2x32": 12, "jax.random_gamma": 12}
 _CALLS_BODY = frozenset({"jax.scan", "jax.while"})
 

@@ -78,7 +78,7 @@ class LibraryFusions:
                     return False
                 large = large or elements[value] >= _ELEMENTS
         return large and (
-            op.name in _ELEMENTWISE or op.name == "jax.dot_general" or self._is_reduction(node)
+            op.name in _ELEMENTWISE or node in lowered.plain_dots or self._is_reduction(node)
         )
 
     def _grow(self, first: int) -> None:

@@ -14,6 +14,7 @@ What differs from the jaxpr, measured on jax 0.10.2 by reading the dumped HLO:
 - Equal operations on equal operands are one.
 - The transpose of a matrix product is the product of the operands the other way round.
 - A transposed elementwise result that the task returns is made first, then copied into its order.
+- The updates of a scatter are copied into the order of its indices.
 - Random bits are two arrays of words, combined where they are read.
 
 Only sizes matter here, so nodes carry no values. Assumes def-before-use order.
@@ -23,6 +24,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from baechi_jax.ir.attributes import Attribute, DictAttr
 from baechi_jax.ir.core import Operation, Value
@@ -59,6 +61,8 @@ class Lowered:
     floats: list[bool] = field(default_factory=list)
     producer: list[int] = field(default_factory=list)
     readers: list[list[int]] = field(default_factory=list)
+    #: Dots whose left operand is not swapped.
+    plain_dots: set[int] = field(default_factory=set)
     #: What a literal is, by the number ``-1 - n`` that stands for it in ``reads``.
     literals: list[Hashable] = field(default_factory=list)
 
@@ -169,13 +173,13 @@ class _Lowering:
                 if name == "jax.conv_general_dilated":
                     self._conv(op, reads)
                     continue
+                if name.startswith("jax.scatter") and len(reads) == 3 and reads[2] >= 0:
+                    reads[2] = self._copy_of(reads[2])
                 if name == "jax.random_bits":
                     self._random_bits(op, reads)
                     continue
             node(kind, reads, [self._result(result) for result in results], op)
-        self.out.outputs = [
-            found for value in outputs if (found := number.get(value, -1)) >= 0
-        ]
+        self.out.outputs = [found for value in outputs if (found := number.get(value, -1)) >= 0]
         return self.out
 
     def _result(self, value: Value) -> int:
@@ -279,6 +283,13 @@ class _Lowering:
             self.out.node(Kind.BROADCAST, reads, [value], op)
         self.number[op.results[0]] = value
 
+    def _copy_of(self, value: int) -> int:
+        out = self.out
+        facts = (out.sizes[value], out.elements[value], out.ranks[value], out.floats[value])
+        copy = out.value(*facts)
+        out.node(Kind.MOVE, [value], [copy], None)
+        return copy
+
     def _is_elementwise(self, value: int) -> bool:
         maker = self.out.producer[value] if value >= 0 else -1
         return maker >= 0 and self.out.kinds[maker] in (Kind.ELEMENTWISE, Kind.EXPENSIVE)
@@ -312,24 +323,27 @@ class _Lowering:
 
     def _new_dot(self, op: Operation, reads: list[int]) -> None:
         out = self.out
-        flat = False
+        flat, plain = False, True
         for side, operand in enumerate(op.operands[:2]):
             if reads[side] < 0:
                 continue
-            copied, flattened, several = _dot_operand(op, side)
-            flat = flat or several
+            lies = _dot_side(op, side)
+            flat = flat or lies.several
+            plain = plain and not (side == 0 and lies.swapped)
             size, elements, rank, is_float = _facts(operand.type)
             half = _is_half(operand)
-            if copied or half:
+            if lies.copied or half:
                 size = 4 * elements if half else size
                 copy = out.value(size, elements, rank, is_float)
                 out.node(Kind.MOVE, [reads[side]], [copy], None)
                 reads[side] = copy
-            elif flattened:
+            elif lies.flattened:
                 facts = (size, elements, rank, is_float)
                 reads[side] = self._bitcast_of(reads[side], facts, None)
         result = op.results[0]
         size, elements, rank, is_float = _facts(result.type)
+        if plain:
+            out.plain_dots.add(len(out.kinds))
         if _is_half(result):
             wide = out.value(4 * elements, elements, rank, is_float)
             out.node(Kind.KERNEL, reads, [wide], op)
@@ -409,7 +423,8 @@ def _is_bitcast(op: Operation, kind: Kind) -> bool:
     if kind is Kind.REDUCE or name == "jax.broadcast_in_dim":
         # Exactly the axes of one element come or go.
         return (
-            len(op.operands) == 1 and _facts(op.operands[0].type)[1] == _facts(op.results[0].type)[1]
+            len(op.operands) == 1
+            and _facts(op.operands[0].type)[1] == _facts(op.results[0].type)[1]
         )
     return name == "jax.copy"
 
@@ -438,13 +453,23 @@ def _joins_rows(op: Operation) -> bool:
     return len(op.operands) > 8 or (rows and type_.nbytes >= _CONCATENATE_BYTES)
 
 
-def _dot_operand(op: Operation, side: int) -> tuple[bool, bool, bool]:
-    """Whether operand ``side`` of a dot is copied into another order, whether it is flattened, and
-    whether it has several free axes."""
+class _Side(NamedTuple):
+    """How one operand of a dot lies: several free axes, and what becomes of it."""
+
+    several: bool = False
+    #: Several axes become one.
+    flattened: bool = False
+    #: Its free and contracted axes change places, which the product can do by itself...
+    swapped: bool = False
+    #: ...or its axes lie so that it is copied first.
+    copied: bool = False
+
+
+def _dot_side(op: Operation, side: int) -> _Side:
     numbers = op.attributes.get("dimension_numbers")
     type_ = op.operands[side].type
     if not isinstance(numbers, tuple) or not isinstance(type_, TensorType):
-        return False, False, False
+        return _Side()
     shape = type_.shape
     contracted, batch = list(_axes(numbers[0], side)), list(_axes(numbers[1], side))
     free = [axis for axis in range(len(shape)) if axis not in contracted and axis not in batch]
@@ -455,11 +480,11 @@ def _dot_operand(op: Operation, side: int) -> tuple[bool, bool, bool]:
     contracted = [axis for axis in contracted if shape[axis] != 1]
     order = batch + free + contracted if side == 0 else batch + contracted + free
     if order == sorted(order):
-        return False, flattened, several
-    swapped = batch + contracted + free if side == 0 else batch + free + contracted
-    if len(free) <= 1 and len(contracted) <= 1 and swapped == sorted(swapped):
-        return False, flattened, several
-    return True, flattened, several
+        return _Side(several, flattened)
+    other = batch + contracted + free if side == 0 else batch + free + contracted
+    if len(free) <= 1 and len(contracted) <= 1 and other == sorted(other):
+        return _Side(several, flattened, swapped=True)
+    return _Side(several, flattened, copied=True)
 
 
 def _axes(pair: Attribute, side: int) -> tuple[int, ...]:

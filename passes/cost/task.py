@@ -37,9 +37,7 @@ def task_cost(
         flops=work.flops,
         read_bytes=work.read_bytes,
         written_bytes=work.written_bytes,
-        seconds=tuple(
-            each + device.launch_seconds for each, device in zip(work.seconds, devices)
-        ),
+        seconds=tuple(each + device.launch_seconds for each, device in zip(work.seconds, devices)),
         temporary_bytes=peak_of(lowered, kernels, inputs, outputs, donated),
         output_bytes=sum(nbytes(value.type) for value in outputs),
     )
