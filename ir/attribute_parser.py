@@ -45,6 +45,7 @@ _VALUE = r"""(?:
 #: string, a float, and text to look up among the attributes that were parsed before.
 _FAST_VALUE = re.compile(rf"\s*{_VALUE}(?=\s*[,}}\]>)])", re.ASCII | re.VERBOSE)
 _FAST_ENTRY = re.compile(rf"\s*([A-Za-z_][\w$.]*)\s*=\s*{_VALUE}\s*([,}}])", re.ASCII | re.VERBOSE)
+_FAST_FIELD = re.compile(rf"\s*([A-Za-z_]\w*)\s*=\s*{_VALUE}\s*([,>])", re.ASCII | re.VERBOSE)
 _KEY = re.compile(r'\s*(?:([A-Za-z_][\w$.]*)|"((?:[^"\\\n]|\\.)*)")\s*(=?)', re.ASCII)
 _FLOAT = re.compile(r"\s*(-?\d+\.\d*(?:[eE][-+]?\d+)?)", re.ASCII)
 _HEX = re.compile(r"\s*(-?)0x([0-9A-Fa-f]+)", re.ASCII)
@@ -75,8 +76,6 @@ class AttributeParser(TypeParser):
         else:
             scanner.pos += 1
         entries: dict[str, Attribute] = {}
-        if scanner.accept("}"):
-            return entries
         known = self._attributes
         while True:
             match = _FAST_ENTRY.match(text, scanner.pos)
@@ -112,6 +111,8 @@ class AttributeParser(TypeParser):
         scanner = self.scanner
         match = scanner.match(_KEY)
         if match is None:
+            if not entries and scanner.accept("}"):
+                return False
             raise scanner.error(f"expected the name of an attribute, found {scanner.found()}")
         key, quoted, equals = match.groups()
         if key is None:
@@ -389,7 +390,7 @@ class AttributeParser(TypeParser):
         values: dict[str, Attribute] = {}
         if scanner.text.startswith("<", scanner.pos):
             scanner.pos += 1
-            if not scanner.accept(">"):
+            if not self._fast_fields(fields, values) and not scanner.accept(">"):
                 while True:
                     begin = scanner.space_end()
                     match = scanner.match(WORD)
@@ -414,6 +415,34 @@ class AttributeParser(TypeParser):
             return cast("Callable[..., ParameterizedAttr]", cls)(**values)
         except BaechiError as error:
             raise scanner.error(f"{name}: {error}", start) from error
+
+    def _fast_fields(self, fields: dict[str, str], values: dict[str, Attribute]) -> bool:
+        """Read the fields whose values are plain numbers and strings of the right type.
+
+        Stops at the first that is not, or after the last; in that case it returns True.
+        """
+        scanner = self.scanner
+        text = scanner.text
+        while True:
+            match = _FAST_FIELD.match(text, scanner.pos)
+            if match is None:
+                return False
+            key, integer, string, float_, _, end = match.groups()
+            annotation = fields.get(key)
+            if key in values:
+                return False
+            if float_ is not None and annotation == "float":
+                values[key] = float(float_)
+            elif integer is not None and annotation in ("int", "float"):
+                number = self._int64(int(integer), match.start(2))
+                values[key] = number if annotation == "int" else float(number)
+            elif string is not None and annotation == "str":
+                values[key] = string
+            else:
+                return False
+            scanner.pos = match.end()
+            if end == ">":
+                return True
 
     def _field(
         self, value: Attribute, annotation: str, key: str, name: str, begin: int

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import operator
 import re
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Any
+from typing import Any, cast
 
 from baechi_jax.ir.attributes import (
     ATTRIBUTE_NAMES,
@@ -35,7 +36,8 @@ from baechi_jax.ir.types import (
 )
 
 _BARE_KEY = re.compile(r"[A-Za-z_][\w$.]*", re.ASCII)
-_INT64 = range(-(1 << 63), 1 << 63)
+_LIMIT = 1 << 63
+_ONLY_INT = {int}
 
 
 def print_attribute(attribute: Attribute) -> str:
@@ -44,6 +46,7 @@ def print_attribute(attribute: Attribute) -> str:
     return function(attribute) if function is not None else _inferred(attribute, _TYPED)
 
 
+@lru_cache(maxsize=4096)
 def quoted(text: str) -> str:
     """``text`` as a string literal; raises IRError for a lone surrogate that stands for no byte."""
     try:
@@ -87,7 +90,7 @@ def _typed_int(value: int) -> str:
 
 
 def _short_int(value: int) -> str:
-    if value not in _INT64:
+    if not -_LIMIT <= value < _LIMIT:
         raise IRError(f"{value} does not fit in 64 bits: give an IntegerAttr with a wider type")
     return str(value)
 
@@ -99,7 +102,7 @@ def _typed_float(value: float) -> str:
 def _short_float(value: float) -> str:
     text = float_text(value)
     # Without its type, a float's bits would read as an integer.
-    return text + " : f64" if text.startswith("0x") else text
+    return text + " : f64" if text[:2] == "0x" else text
 
 
 def _bool(value: bool) -> str:
@@ -107,6 +110,8 @@ def _bool(value: bool) -> str:
 
 
 def _array(value: tuple[Attribute, ...]) -> str:
+    if set(map(type, value)) == _ONLY_INT:
+        return f"[{', '.join(map(_short_int, cast('tuple[int, ...]', value)))}]"
     parts: list[str] = []
     for entry in value:
         function = _SHORT.get(type(entry))
@@ -170,23 +175,28 @@ def _opaque(attribute: OpaqueAttr) -> str:
     return f"#{attribute.dialect}{dot}{attribute.name}<{attribute.body}>"
 
 
-#: Name and default of each field, by class; a field without a default has one that equals nothing.
-_FIELDS: dict[type, tuple[tuple[str, Any], ...]] = {}
+#: By class: the text before each field's value and its default (a field without one has one that
+#: equals nothing), and what gets the values of all fields.
+_FIELDS: dict[type, tuple[tuple[tuple[str, Any], ...], Callable[[Any], tuple[Any, ...]]]] = {}
+
+
+def _fields_of(cls: type[ParameterizedAttr]) -> tuple[tuple[tuple[str, Any], ...], Any]:
+    fields = dataclasses.fields(cls)
+    # Two names or more, so that the getter gives a tuple; zip drops what is too many.
+    getter = operator.attrgetter(*(field.name for field in fields), "__class__", "__class__")
+    _FIELDS[cls] = tuple((f"{field.name} = ", field.default) for field in fields), getter
+    return _FIELDS[cls]
 
 
 def _parameterized(attribute: ParameterizedAttr) -> str:
     cls = type(attribute)
+    fields, getter = _FIELDS.get(cls) or _fields_of(cls)
     parts: list[str] = []
-    fields = _FIELDS.get(cls)
-    if fields is None:
-        fields = _FIELDS[cls] = tuple((f.name, f.default) for f in dataclasses.fields(cls))
-    for name, default in fields:
-        value = getattr(attribute, name)
+    for (prefix, default), value in zip(fields, getter(attribute)):
         if value == default:
             continue
         function = _SHORT.get(type(value))
-        text = function(value) if function is not None else _inferred(value, _SHORT)
-        parts.append(f"{name} = {text}")
+        parts.append(prefix + (function(value) if function else _inferred(value, _SHORT)))
     body = f"<{', '.join(parts)}>" if parts else ""
     return f"#{ATTRIBUTE_NAMES[cls]}{body}"
 

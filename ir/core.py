@@ -55,8 +55,12 @@ class OpResult(Value):
 
     __slots__ = ("owner",)
 
+    # Written out, since most values are results: a call of the base's costs as much again.
     def __init__(self, owner: Operation, index: int, type_: Type, name: str | None = None) -> None:
-        super().__init__(type_, index, name)
+        self.type = type_
+        self.index = index
+        self.name = name
+        self.uses = {}
         self.owner = owner
 
     @property
@@ -94,12 +98,13 @@ class Operation:
         self.attributes: dict[str, Attribute] = dict(attributes) if attributes else {}
         self.location = location
         self.parent: Block | None = None
-        self.results: list[OpResult] = [
-            OpResult(self, index, type_) for index, type_ in enumerate(result_types)
-        ]
-        self.regions: list[Region] = list(regions)
-        for region in self.regions:
+        self.results: list[OpResult] = []
+        for type_ in result_types:
+            self.results.append(OpResult(self, len(self.results), type_))
+        self.regions: list[Region] = []
+        for region in regions:
             region.parent = self
+            self.regions.append(region)
         for index, value in enumerate(self._operands):
             value.uses[self, index] = None
 

@@ -168,9 +168,10 @@ def float_text(value: float, name: str = "f64") -> str:
     if name != "f64":
         # Zero apart: a cache cannot tell 0.0 from -0.0.
         return _narrow_text(value, name) if value != 0.0 else repr(rounded(value, name))
-    if not 2.2250738585072014e-308 <= abs(value) <= 1.7976931348623157e308 and value != 0.0:
+    text = float.__repr__(value)
+    if "n" in text or ("e-3" in text and abs(value) < 2.2250738585072014e-308):
         return f"0x{to_bits(value, name):016X}"
-    return _with_point(float.__repr__(value))
+    return text if "." in text else _with_point(text)
 
 
 def _with_point(text: str) -> str:

@@ -19,19 +19,25 @@ from baechi_jax.ir.attributes import Attribute
 from baechi_jax.ir.core import Block, Module, Operation, Region, Value
 from baechi_jax.ir.lexer import Scanner
 from baechi_jax.ir.pause_collection import paused_collection
-from baechi_jax.ir.type_parser import SIMPLE_TYPE
+from baechi_jax.ir.type_parser import FAST_LOCATION, SIMPLE_TYPE
 from baechi_jax.ir.types import ScalarType, Type
 
 _T = TypeVar("_T")
 
 _NAME = r"%[\w$.-]+"
-_HEAD = re.compile(r'\s*(?:(%[\w$.-]+|%[^="]*?)\s*=\s*)?"([^"\\\n]+)"\s*\(([^()]*)\)', re.ASCII)
+# Its conditional refers to its second group; one group of ours comes before.
+_LOCATION = FAST_LOCATION.replace("(?(2)", "(?(3)")
+#: Results (a single name, or several), the name, the operands.
+_HEAD = re.compile(
+    r'\s*(?:(?:(%[\w$.-]+)|(%[^="]*?))\s*=\s*)?"([^"\\\n]+)"\s*\(([^()]*)\)', re.ASCII
+)
 _RESULTS = re.compile(r'\s*(%[^="]*?)\s*=\s*', re.ASCII)
 _RESULT = re.compile(rf"({_NAME})(?:\s*:\s*(\d+))?", re.ASCII)
 _OPERAND = re.compile(rf"{_NAME}(?:#\d+)?", re.ASCII)
-_SIGNATURE = re.compile(
+#: The types of nearly every operation, and its location if that has a common form.
+_TAIL = re.compile(
     rf'\s*:\s*(\((?:[^()"]|"[^"()\\\n]*")*\)\s*->\s*'
-    rf'(?:\((?:[^()"]|"[^"()\\\n]*")*\)|{SIMPLE_TYPE}))',
+    rf'(?:\((?:[^()"]|"[^"()\\\n]*")*\)|{SIMPLE_TYPE}))(?:{_LOCATION})?',
     re.ASCII,
 )
 _COMMA = re.compile(r"\s*,\s*")
@@ -127,12 +133,13 @@ class _Parser(AttributeParser):
         text = scanner.text
         head = _HEAD.match(text, scanner.pos)
         if head is not None:
-            results, name, operand_text = head.groups()
-            operands_start = head.start(3)
+            result, results, name, operand_text = head.groups()
+            results_start = head.start(2)
+            operands_start = head.start(4)
             pos = scanner.pos = head.end()
         else:
-            head, name, operand_text, operands_start = self._slow_head()
-            results = head.group(1) if head is not None else None
+            result = None
+            results, results_start, name, operand_text, operands_start = self._slow_head()
             pos = scanner.pos
         operands = self._operands(operand_text, operands_start) if operand_text else []
 
@@ -164,7 +171,22 @@ class _Parser(AttributeParser):
                     if key in attributes:
                         raise scanner.error(f"'{key}' is both a property and an attribute", begin)
                     attributes[key] = value
-        inputs, outputs, begin = self._signature(name)
+        tail = _TAIL.match(text, scanner.pos)
+        known = None if tail is None else self._signatures.get(tail.group(1))
+        if tail is None or known is None:
+            inputs, outputs, begin = self._signature(name, tail)
+            location = self.trailing_location()
+        else:
+            inputs, outputs = known
+            begin = scanner.pos
+            where = tail.group(2)
+            if where is None:
+                scanner.pos = tail.end(1)
+                location = self.trailing_location()
+            else:
+                scanner.pos = tail.end(1)
+                location = self._locations.get(where) or self.fast_location(*tail.groups()[1:])
+                scanner.pos = tail.end()
         if tuple([operand.type for operand in operands]) != inputs:
             if len(inputs) != len(operands):
                 raise scanner.error(
@@ -173,14 +195,17 @@ class _Parser(AttributeParser):
             for index, (operand, type_) in enumerate(zip(operands, inputs)):
                 if operand.type != type_:
                     self._wrong_type(operand, index, operand_text, type_, operands_start, name)
-        location = self.trailing_location()
         if name == "builtin.module":
             op: Operation = self._module(operands, outputs, attributes, regions, begin)
             op.location = location
         else:
             op = Operation(name, operands, outputs, attributes, regions, location)
-        if head is not None and results is not None:
-            self._name_results(op, results, head.start(1))
+        if result is not None and len(op.results) == 1 and head is not None:
+            self._define(result, op.results[0], head.start(1))
+        elif result is not None and head is not None:
+            self._name_results(op, result, head.start(1))
+        elif results is not None:
+            self._name_results(op, results, results_start)
         return op
 
     def _module(
@@ -199,15 +224,17 @@ class _Parser(AttributeParser):
             regions[0].add_block(Block())
         return Module(attributes, regions)
 
-    def _slow_head(self) -> tuple[re.Match[str] | None, str, str, int]:
+    def _slow_head(self) -> tuple[str | None, int, str, str, int]:
         """The head of an operation whose name has escapes, or what is wrong with it.
 
-        Returns the match of the results, the name, and the operands' text and where it starts.
+        Returns the results' text and where it starts, the name, and the same of the operands.
         """
         scanner = self.scanner
-        scanner.peek()
-        results = scanner.match(_RESULTS)
-        if results is None and scanner.text.startswith("%", scanner.pos):
+        start = scanner.space_end()
+        scanner.pos = start
+        match = scanner.match(_RESULTS)
+        results = None if match is None else match.group(1)
+        if match is None and scanner.text.startswith("%", scanner.pos):
             self._explain_results()
         bare = _BARE_OPERATION.match(scanner.text, scanner.pos)
         if bare is not None:
@@ -224,7 +251,7 @@ class _Parser(AttributeParser):
         scanner.expect("(", f"before the operands of '{name}'")
         begin = scanner.pos
         if scanner.accept(")"):
-            return results, name, "", begin
+            return results, start, name, "", begin
         while True:
             scanner.peek()
             if not scanner.match(_OPERAND):
@@ -232,7 +259,7 @@ class _Parser(AttributeParser):
             if not scanner.accept(","):
                 end = scanner.pos
                 scanner.expect(")", f"or ',' in the operands of '{name}'")
-                return results, name, scanner.text[begin:end], begin
+                return results, start, name, scanner.text[begin:end], begin
 
     def _explain_results(self) -> NoReturn:
         scanner = self.scanner
@@ -293,9 +320,6 @@ class _Parser(AttributeParser):
         )
 
     def _name_results(self, op: Operation, text: str, start: int) -> None:
-        if len(op.results) == 1 and _OPERAND.fullmatch(text):
-            self._define(text, op.results[0], start)
-            return
         scanner = self.scanner
         names: list[tuple[str, int, int]] = []
         total = 0
@@ -336,7 +360,7 @@ class _Parser(AttributeParser):
             raise self.scanner.error(f"'{name}' is defined twice", pos)
         self._values[name] = value
         self._defined.append(name)
-        if not _AUTOMATIC_NAME.match(name):
+        if not name[1:].isdigit() and not _AUTOMATIC_NAME.match(name):
             value.name = name[1:].partition("#")[0]
         if self._forward and name in self._forward:
             stand_in, begin = self._forward.pop(name)
@@ -426,15 +450,14 @@ class _Parser(AttributeParser):
 
     # Types ------------------------------------------------------------------------------------
 
-    def _signature(self, name: str) -> tuple[tuple[Type, ...], tuple[Type, ...], int]:
-        """``: (operand types) -> result types``, and where it begins."""
+    def _signature(
+        self, name: str, tail: re.Match[str] | None
+    ) -> tuple[tuple[Type, ...], tuple[Type, ...], int]:
+        """``: (operand types) -> result types``, and where it begins.
+
+        Remembered by its text where ``tail`` has it whole.
+        """
         scanner = self.scanner
-        match = _SIGNATURE.match(scanner.text, scanner.pos)
-        if match is not None:
-            known = self._signatures.get(match.group(1))
-            if known is not None:
-                scanner.pos = match.end()
-                return (*known, match.start(1))
         scanner.expect(":", f"and the types of '{name}'")
         begin = scanner.space_end()
         inputs = self.type_list(f"the operand types of '{name}'")
@@ -443,8 +466,8 @@ class _Parser(AttributeParser):
                 f"expected '->' between operand and result types, found {scanner.found()}"
             )
         outputs = self.result_types()
-        if match is not None and match.end() == scanner.pos:
-            self._signatures[match.group(1)] = (inputs, outputs)
+        if tail is not None and tail.end(1) == scanner.pos:
+            self._signatures[tail.group(1)] = (inputs, outputs)
         return inputs, outputs, begin
 
 

@@ -48,9 +48,11 @@ _SIMPLE_TYPE = re.compile(rf"\s*({SIMPLE_TYPE})", re.ASCII)
 
 # Locations -----------------------------------------------------------------------------------
 
-_FAST_LOCATION = re.compile(
-    r'\s*loc\((#\w+|"[^"\\\n]*"(?:\("[^"\\\n]*":\d+:\d+\)|:\d+:\d+)?)\)', re.ASCII
+#: The commonest forms. Groups: all that is in the parentheses, then name, file, line and column.
+FAST_LOCATION = (
+    r'\s*loc\(((?:"([^"\\\n]*)"\()?"([^"\\\n]*)":(\d+):(\d+)(?(2)\))|"[^"\\\n]*"|#\w+)\)'
 )
+_FAST_LOCATION = re.compile(FAST_LOCATION, re.ASCII)
 _LINE_COLUMN = re.compile(r"\s*:\s*(\d+)\s*:\s*(\d+)(?:\s+to\s+\d*\s*:\s*\d+)?", re.ASCII)
 
 
@@ -311,12 +313,20 @@ class TypeParser(ABC):
             if scanner.peek() == "l" and scanner.text.startswith("loc", scanner.pos):
                 return self.location()
             return UNKNOWN
-        text = match.group(1)
-        known = self._locations.get(text)
-        if known is None:
-            known = self._locations[text] = self.location()
+        location = self._locations.get(match.group(1)) or self.fast_location(*match.groups())
         scanner.pos = match.end()
-        return known
+        return location
+
+    def fast_location(
+        self, text: str, name: str | None, file: str | None, line: str, column: str
+    ) -> Location:
+        """What a match of ``FAST_LOCATION`` here says; remembered by its text."""
+        if file is None:
+            location = self.location()
+        else:
+            location = Location(file, int(line), int(column), name or "")
+        self._locations[text] = location
+        return location
 
     def location(self) -> Location:
         """``loc(...)``. Of a fused location the first known part counts, of a call the callee."""

@@ -16,21 +16,22 @@ from baechi_jax.ir.topology import Topology
 def _cost(op: Operation, value: Attribute) -> None:
     if not isinstance(value, Cost):
         raise invalid(op, f"'baechi.cost' must be a #baechi.cost, found {value!r}")
-    topology = topology_of(op)
-    if topology is not None and value.seconds and len(value.seconds) != len(topology.kinds):
-        raise invalid(
-            op,
-            f"'baechi.cost' has seconds for {len(value.seconds)} kinds of device, but the topology "
-            f"has {len(topology.kinds)}: {list(topology.kinds)}; run annotate-costs again",
-        )
     amounts = (
         *value.seconds,
         *(value.flops, value.read_bytes, value.written_bytes),
         *(value.temporary_bytes, value.output_bytes),
     )
-    for amount in amounts:
-        if not amount >= 0 or math.isinf(amount):
-            raise invalid(op, f"'baechi.cost' holds {amount}; costs are finite and not negative")
+    # A sum with a NaN or an infinity in it is not finite.
+    if min(amounts) < 0 or not math.isfinite(sum(amounts)):
+        wrong = next(amount for amount in amounts if not 0 <= amount < math.inf)
+        raise invalid(op, f"'baechi.cost' holds {wrong}; costs are finite and not negative")
+    topology = topology_of(op) if value.seconds else None
+    if topology is not None and len(value.seconds) != len(topology.kinds):
+        raise invalid(
+            op,
+            f"'baechi.cost' has seconds for {len(value.seconds)} kinds of device, but the topology "
+            f"has {len(topology.kinds)}: {list(topology.kinds)}; run annotate-costs again",
+        )
 
 
 @define_attribute("baechi.group")
