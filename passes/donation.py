@@ -138,8 +138,11 @@ def _ancestors(op: Operation) -> set[Operation]:
     return seen
 
 
-def align_results(task: Operation, pairs: Sequence[tuple[int, int]]) -> None:
-    """Reorder the results of ``task`` so that JAX pairs them as ``pairs`` says."""
+def align_results(task: Operation, pairs: Sequence[tuple[int, int]]) -> list[int]:
+    """Reorder the results of ``task`` so that JAX pairs them as ``pairs`` says.
+
+    Returns, for each result, where it stood before.
+    """
     chosen: dict[tuple[object, ...], list[int]] = {}
     for _, result in sorted(pairs):
         chosen.setdefault(buffer_type(task.results[result]), []).append(result)
@@ -150,10 +153,11 @@ def align_results(task: Operation, pairs: Sequence[tuple[int, int]]) -> None:
         for place, index in zip(places, [*first, *rest]):
             order[place] = index
     if order == list(range(len(order))):
-        return
+        return order
     terminator = task.body.terminator
     yielded = list(terminator.operands)
     terminator.set_operands([yielded[index] for index in order])
     task.results = [task.results[index] for index in order]
     for position, moved in enumerate(task.results):
         moved.index = position
+    return order

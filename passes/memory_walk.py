@@ -16,7 +16,9 @@ from baechi_jax.ir.cost import Cost, DeviceMemory
 from baechi_jax.ir.topology import Topology
 from baechi_jax.ir.types import unplaced
 from baechi_jax.passes.cost.buffers import donated_pairs
-from baechi_jax.passes.cost.liveness import temporary_bytes
+from baechi_jax.passes.cost.fusion import find_kernels
+from baechi_jax.passes.cost.liveness import peak_of
+from baechi_jax.passes.cost.lowering import lower
 from baechi_jax.passes.donation import Dying, align_results, choose_donations
 from baechi_jax.passes.insert_transfers import RECV, SEND
 from baechi_jax.passes.memory_account import Account, Buffer
@@ -116,10 +118,14 @@ class MemoryWalk:
         ops, inputs, outputs = body.ops[:-1], body.arguments, body.terminator.operands
         if not known or not donated_pairs(inputs, outputs, None):
             return
-        supposed = temporary_bytes(ops, inputs, outputs)
-        align_results(op, self.pairs[index])
+        lowered = lower(ops, inputs, outputs)
+        kernels = find_kernels(lowered)
+        supposed = peak_of(lowered, kernels, inputs, outputs, None)
+        order = align_results(op, self.pairs[index])
+        if len(kernels.outputs) == len(order):
+            kernels = replace(kernels, outputs=[kernels.outputs[place] for place in order])
         donated = {operand for operand, _ in self.pairs[index]}
-        found = temporary_bytes(ops, inputs, body.terminator.operands, donated)
+        found = peak_of(lowered, kernels, inputs, body.terminator.operands, donated)
         self.account.temporary_bytes[index] = max(0, known - max(0, supposed - found))
 
     def _copies_ended(self, buffer: Buffer, index: int) -> bool:

@@ -24,6 +24,7 @@ from baechi_jax.ir.core import Module, Operation, OpResult
 from baechi_jax.ir.cost import Cost
 from baechi_jax.ir.errors import PassError
 from baechi_jax.passes.cost.task import task_cost
+from baechi_jax.passes.priorities import SHARES
 from baechi_jax.passes.quotient import Quotient
 from baechi_jax.passes.registry import Pass, register_pass
 from baechi_jax.passes.simulate.simulator import Simulation
@@ -255,29 +256,34 @@ def split_to_fit(
     limits = base.machine.limit_bytes.tolist()
     current = [list(group) for group in groups]
     best: tuple[int, list[list[int]]] | None = None
+    true_costs = False
     for _ in range(_SPLITS):
         quotient = base.merged(current)
-        for node, group in enumerate(current):
-            if len(group) > 1:
-                parts.set_cost(quotient, node, group)
-        simulation, _ = quotient.play()
+        if true_costs:
+            for number, group in enumerate(current):
+                if len(group) > 1:
+                    parts.set_cost(quotient, number, group)
+        simulation, _ = quotient.play((SHARES[0], SHARES[-1]))
         excess = simulation.excess_bytes(limits)
-        if best is None or excess < best[0]:
+        if true_costs and (best is None or excess < best[0]):
             best = (excess, current)
-        if not excess:
+        if not excess and true_costs:
             break
-        node = _group_to_halve(quotient, simulation, limits)
+        node = _group_to_halve(quotient, simulation, limits) if excess else None
         if node is None:
-            break
-        half = len(current[node]) // 2
+            # What passes the limits by an estimate, which is low, need not be costed.
+            if true_costs:
+                break
+            true_costs = True
+            continue
         group = current[node]
+        half = len(group) // 2
         current = [
             *(each for index, each in enumerate(current) if index != node),
             group[:half],
             group[half:],
         ]
-    assert best is not None
-    return best[1]
+    return current if best is None else best[1]
 
 
 def _group_to_halve(
@@ -324,7 +330,7 @@ class TaskParts:
         tasks = tasks_of(self.func)
         self.attributes = [dict(task.attributes) for task in tasks]
         self.ops = dissolve_tasks(self.func, tasks)
-        self._costs: dict[tuple[int, ...], Cost] = {}
+        self._known: dict[tuple[int, ...], Cost] = {}
 
     def set_cost(self, quotient: Quotient, node: int, group: Sequence[int]) -> None:
         """Give ``node`` of ``quotient`` the cost of ``group`` as one task."""
@@ -336,7 +342,7 @@ class TaskParts:
     def cost(self, group: Sequence[int]) -> Cost:
         """The cost of ``group`` as one task."""
         key = tuple(group)
-        cost = self._costs.get(key)
+        cost = self._known.get(key)
         if cost is None:
             ops = [op for part in group for op in self.ops[part]]
             inside = set(ops)
@@ -352,7 +358,7 @@ class TaskParts:
                 for result in op.results
                 if any(user not in inside for user, _ in result.uses)
             ]
-            cost = self._costs[key] = task_cost(ops, list(inputs), outputs, self.topology)
+            cost = self._known[key] = task_cost(ops, list(inputs), outputs, self.topology)
         return cost
 
     def build(self, groups: Sequence[Sequence[int]]) -> None:

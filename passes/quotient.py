@@ -140,12 +140,12 @@ class Quotient:
         """``groups`` in an order in which they can run as one task each."""
         return [list(groups[index]) for index in self.merged(groups).order()]
 
-    def play(self) -> tuple[Simulation, float]:
-        """The step under the most urgent priorities with which it fits its limits, and their share
-        of urgency; under those that pass the limits least if none fits."""
+    def play(self, shares: Sequence[float] = SHARES) -> tuple[Simulation, float]:
+        """The step under the first of ``shares`` of urgency with which it fits its limits, and that
+        share; under the one that passes the limits least if none fits."""
         limits = self.machine.limit_bytes.tolist()
         best: tuple[int, Simulation, float] | None = None
-        for share in SHARES:
+        for share in shares:
             simulation = self.simulate(share)
             excess = simulation.excess_bytes(limits)
             if best is None or excess < best[0]:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from baechi_jax.ir.core import OpResult
 from baechi_jax.ir.types import nbytes
 from baechi_jax.passes.clustering.op_graph import OpGraph
-from baechi_jax.passes.dataflow import has_effect, is_backward
+from baechi_jax.passes.dataflow import is_backward
 
 #: What depends on arguments alone may be late when it takes, with all that must be computed for it,
 #: at most this fraction of the step...
@@ -42,27 +42,34 @@ def find_phases(graph: OpGraph) -> Phases:
     # Depends on arguments alone, with the seconds of everything before it (shared ones again).
     from_arguments = [False] * graph.size
     chain = list(graph.seconds)
+    backward: dict[str, bool] = {}
     for index, op in enumerate(graph.ops):
         most = 0
         alone = True
+        seconds = chain[index]
         for source in graph.predecessors[index]:
-            most = max(most, phase[source])
-            chain[index] += chain[source]
+            if phase[source] > most:
+                most = phase[source]
+            seconds += chain[source]
             alone = alone and from_arguments[source]
-        if most % 2 != is_backward(op):
-            most += 1
-        phase[index] = most
-        from_arguments[index] = alone and chain[index] <= _LITTLE * step
+        name = op.location.name
+        if name not in backward:
+            backward[name] = is_backward(op)
+        phase[index] = most + (most % 2 != backward[name])
+        chain[index] = seconds
+        from_arguments[index] = alone and seconds <= _LITTLE * step
     late = [False] * graph.size
     for index in range(graph.size - 1, -1, -1):
         readers = graph.successors[index]
         # What nobody reads stays where it is, so every chain of late ones ends somewhere.
-        if not readers or graph.returned[index] or graph.seconds[index] > _MODERATE * step:
+        if not readers or graph.returned[index] or graph.has_effect[index]:
+            continue
+        if graph.seconds[index] > _MODERATE * step:
             continue
         first = min([phase[reader] for reader in readers])
         if from_arguments[index]:
-            late[index] = not has_effect(graph.ops[index])
-        elif first > phase[index] and not has_effect(graph.ops[index]):
+            late[index] = True
+        elif first > phase[index]:
             late[index] = _kept_bytes(graph, phase, index, first) <= graph.result_bytes[index]
         if late[index]:
             phase[index] = max(phase[index], first)

@@ -34,7 +34,39 @@ class Units:
 
 def find_units(graph: OpGraph) -> Units:
     """Join operations by group and by token; raises PassError when a unit holds two pins."""
-    parent = list(range(graph.size))
+    unit_of_group: dict[str, int] = {}
+    first_of: list[int] = []
+    count = 0
+    for op in graph.ops:
+        group = op.attributes.get("baechi.group")
+        unit = unit_of_group.setdefault(group, count) if isinstance(group, str) else count
+        if unit == count:
+            count += 1
+        first_of.append(unit)
+    number = _joined_by_tokens(graph, first_of, count)
+    units = Units([], [], [], [])
+    for index, op in enumerate(graph.ops):
+        unit = number[first_of[index]]
+        if unit == len(units.members):
+            units.members.append([])
+            units.group.append(None)
+            units.pin.append(None)
+        units.of.append(unit)
+        units.members[unit].append(index)
+        attributes = op.attributes
+        if units.group[unit] is None and "baechi.group" in attributes:
+            units.group[unit] = str(attributes["baechi.group"])
+        if "baechi.pin" in attributes:
+            _set_pin(graph, units, unit, op)
+    for unit, members in enumerate(units.members):
+        if len(members) > 1 and units.group[unit] is None:
+            units.group[unit] = f"effects.{unit}"
+    return units
+
+
+def _joined_by_tokens(graph: OpGraph, unit_of: list[int], count: int) -> list[int]:
+    """The final number of each of ``count`` units, those joined by tokens having the same."""
+    parent = list(range(count))
 
     def root(node: int) -> int:
         while parent[node] != node:
@@ -42,39 +74,15 @@ def find_units(graph: OpGraph) -> Units:
             node = parent[node]
         return node
 
-    def join(left: int, right: int) -> None:
-        left, right = root(left), root(right)
-        parent[max(left, right)] = min(left, right)
-
-    first: dict[str, int] = {}
-    for index, op in enumerate(graph.ops):
-        group = op.attributes.get("baechi.group")
-        if isinstance(group, str):
-            join(first.setdefault(group, index), index)
-        # A token is the last operand.
-        value = op.operands[-1] if op.operands else None
-        if isinstance(value, OpResult) and isinstance(value.type, TokenType):
-            for value in op.operands:
-                if isinstance(value, OpResult) and isinstance(value.type, TokenType):
-                    join(graph.position[value.owner], index)
-    number: dict[int, int] = {}
-    units = Units([], [], [], [])
-    for index, op in enumerate(graph.ops):
-        unit = number.setdefault(root(index), len(number))
-        if unit == len(units.members):
-            units.members.append([])
-            units.group.append(None)
-            units.pin.append(None)
-        units.of.append(unit)
-        units.members[unit].append(index)
-        if "baechi.group" in op.attributes and units.group[unit] is None:
-            units.group[unit] = str(op.attributes["baechi.group"])
-        if "baechi.pin" in op.attributes:
-            _set_pin(graph, units, unit, op)
-    for unit, members in enumerate(units.members):
-        if len(members) > 1 and units.group[unit] is None:
-            units.group[unit] = f"effects.{unit}"
-    return units
+    for index, joined in enumerate(graph.has_effect):
+        if not joined:
+            continue
+        for value in graph.inputs[index]:
+            if isinstance(value, OpResult) and isinstance(value.type, TokenType):
+                left, right = root(unit_of[graph.position[value.owner]]), root(unit_of[index])
+                parent[max(left, right)] = min(left, right)
+    numbers: dict[int, int] = {}
+    return [numbers.setdefault(root(unit), len(numbers)) for unit in range(count)]
 
 
 def _set_pin(graph: OpGraph, units: Units, unit: int, op: Operation) -> None:
