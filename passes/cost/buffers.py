@@ -117,8 +117,8 @@ class Buffers:
             source: 1 + (place + 1) / (len(copies_in) + 2)
             for place, source in enumerate(sorted(copies_in))
         }
-        temporaries = self._temporaries(copied_at, copies_out)
-        kept = self._outside_results(temporaries, shared, copied_at, copies_out)
+        temporaries, early = self._temporaries(copied_at, copies_out)
+        kept = self._outside_results(temporaries, shared, copied_at, copies_out, early)
         events: list[tuple[float, int, int]] = []
         for each in kept:
             events.append((each.start, 0, each.size))
@@ -174,10 +174,12 @@ class Buffers:
 
     def _temporaries(
         self, copied_at: Mapping[int, float], copies_out: Collection[int]
-    ) -> list[_Temporary]:
+    ) -> tuple[list[_Temporary], dict[int, float]]:
+        """The temporaries; and results that are written to before their last kernel, from when."""
         kernels, levels, sizes, last = self.kernels, self.level, self.kernels.sizes, self.last
         results = set(kernels.outputs)
         found: list[_Temporary] = []
+        early: dict[int, float] = {}
         at: dict[int, _Temporary] = {}
         for kernel in self._order:
             now = levels[kernel]
@@ -188,7 +190,11 @@ class Buffers:
                 copied_out = buffer in copies_out
                 taken = self._taken_over(kernel, buffer, at)
                 if buffer in results and not copied_out:
-                    if taken is not None:
+                    if taken is not None and kernel in self.in_place:
+                        # Made in the result's memory from the start.
+                        found.remove(taken)
+                        early[buffer] = taken.start
+                    elif taken is not None:
                         taken.ends_in = buffer
                     continue
                 end = max(last[buffer], now + 1) if copied_out else last[buffer]
@@ -204,7 +210,7 @@ class Buffers:
             _Temporary(start, max(start, last[source]), sizes[source])
             for source, start in copied_at.items()
         ]
-        return found
+        return found, early
 
     def _taken_over(self, kernel: int, buffer: int, at: dict[int, _Temporary]) -> _Temporary | None:
         """The temporary that dies in ``kernel`` and gives ``buffer`` its memory."""
@@ -237,6 +243,7 @@ class Buffers:
         shared: Mapping[int, int],
         copied_at: Mapping[int, float],
         copies_out: Collection[int],
+        early: Mapping[int, float],
     ) -> list[_Temporary]:
         """What finds no place where a result will lie, or a donated input lay."""
         sizes = self.kernels.sizes
@@ -247,7 +254,8 @@ class Buffers:
                 continue
             source = shared.get(buffer, -1)
             start = 0.0 if source < 0 else copied_at.get(source, float(self.last[source]))
-            end = float(self.level[maker] + (1 if buffer in copies_out else 0))
+            made = float(self.level[maker] + (1 if buffer in copies_out else 0))
+            end = early.get(buffer, made)
             if end > start:
                 gaps.append((sizes[buffer], start, end, buffer))
         if not gaps:

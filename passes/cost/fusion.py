@@ -93,9 +93,8 @@ class _Fusion:
         needed = value in self.kept or not readers
         for reader in readers:
             kind = kinds[reader]
-            if start[reader] >= 0 or kind not in _FUSIBLE:
-                needed = True
-            elif once and (several or kind is Kind.BROADCAST):
+            apart = start[reader] >= 0 or kind not in _FUSIBLE
+            if apart or (once and (several or kind is Kind.BROADCAST)):
                 needed = True
             else:
                 holding.append(reader)

@@ -21,7 +21,7 @@ _ELEMENTWISE = frozenset(
     for name in (
         "abs add add_any ceil convert_element_type cos div erf exp expm1 floor integer_pow log "
         "log1p logistic max min mul neg pow round rsqrt sign sin sqrt square sub tan tanh"
-    ).split()  # noqa: SIM905
+    ).split()
 )
 
 _REDUCTIONS = frozenset({"jax.reduce_sum", "jax.reduce_max", "jax.reduce_min"})

@@ -14,7 +14,8 @@ What differs from the jaxpr, measured on jax 0.10.2 by reading the dumped HLO:
 - Equal operations on equal operands are one.
 - The transpose of a matrix product is the product of the operands the other way round.
 - A transposed elementwise result that the task returns is made first, then copied into its order.
-- The updates of a scatter are copied into the order of its indices.
+- The updates of a scatter are copied into the order of its indices, the operand of a running sum
+  into blocks.
 - Random bits are two arrays of words, combined where they are read.
 
 Only sizes matter here, so nodes carry no values. Assumes def-before-use order.
@@ -175,6 +176,8 @@ class _Lowering:
                     continue
                 if name.startswith("jax.scatter") and len(reads) == 3 and reads[2] >= 0:
                     reads[2] = self._copy_of(reads[2])
+                if name.startswith("jax.cum") and reads[0] >= 0:
+                    reads[0] = self._copy_of(reads[0])
                 if name == "jax.random_bits":
                     self._random_bits(op, reads)
                     continue

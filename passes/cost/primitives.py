@@ -133,7 +133,7 @@ KINDS: dict[str, Kind] = {
     **dict.fromkeys(
         (
             "slice dynamic_slice dynamic_update_slice pad concatenate transpose rev gather split "
-            "stack unstack tile"
+            "stack unstack tile get swap addupdate"
         ).split(),
         Kind.MOVE,
     ),

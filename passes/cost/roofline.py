@@ -169,9 +169,25 @@ def _reduce_window(op: Operation, read: float, written: float) -> Count:
     return Count(float(_size(op.results[0]) * max(0, math.prod(window) - 1)), 0.0, read, written)
 
 
-def _select_and_scatter(op: Operation, read: float, written: float) -> Count:
+def _select_and_scatter(op: Operation, _read: float, _written: float) -> Count:
+    """The gradient of a pooling window.
+
+    XLA reduces each window together with the coordinates of its elements, then scatters.
+    """
+    # The operand comes second in select_and_scatter_add, first in select_and_scatter.
+    windows, elements = sorted((_size_in(op, 0), _size_in(op, 1)))
+    rank = len(_tensor(op, 0).shape)
+    return Count(
+        float((7 + rank) * (elements - windows) + windows),
+        0.0,
+        float(elements * (8 + 4 * rank) + windows * (8 + 8 * rank)),
+        float(elements * (8 + 4 * rank) + windows * (4 + 8 * rank)),
+    )
+
+
+def _select_and_gather(op: Operation, read: float, written: float) -> Count:
     window = _ints(op.attributes.get("window_dimensions"))
-    return Count(float(_size_in(op, 0) * (math.prod(window) + 1)), 0.0, read, written)
+    return Count(float(_size(op.results[0]) * 3 * math.prod(window)), 0.0, read, written)
 
 
 def _cumulative(op: Operation, read: float, written: float) -> Count:
@@ -271,10 +287,9 @@ _COUNTERS: dict[str, Callable[[Operation, float, float], Count]] = {
         "reduce_window reduce_window_max reduce_window_min reduce_window_sum".split(),
         _reduce_window,
     ),
-    **dict.fromkeys(
-        "select_and_scatter select_and_scatter_add select_and_gather_add".split(),
-        _select_and_scatter,
-    ),
+    "select_and_scatter": _select_and_scatter,
+    "select_and_scatter_add": _select_and_scatter,
+    "select_and_gather_add": _select_and_gather,
     **dict.fromkeys("cumsum cumprod cummax cummin cumlogsumexp".split(), _cumulative),
     "sort": _sort,
     "top_k": _top_k,
