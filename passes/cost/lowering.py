@@ -2,8 +2,8 @@
 
 What differs from the jaxpr, measured on jax 0.10.2 by reading the dumped HLO:
 
-- A reshape is the same buffer under another shape (a bitcast). So are a transpose that moves axes of
-  one element only, a sum over such axes, and a broadcast that adds them.
+- A reshape is the same buffer under another shape (a bitcast). So are a transpose that moves axes
+  of one element only, a sum over such axes, and a broadcast that adds them.
 - Operands of an elementwise operation have its shape: smaller ones go through a broadcast. Equal
   broadcasts are one.
 - A matrix product takes ``[batch, free, contracted]`` times ``[batch, contracted, free]``. Other
@@ -25,19 +25,22 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
-from baechi_jax.ir.attributes import Attribute, DictAttr
+from baechi_jax.ir.attributes import DictAttr
 from baechi_jax.ir.core import Operation, Value
-from baechi_jax.ir.types import TensorType, Type, nbytes
+from baechi_jax.passes.cost.layout import (
+    Facts,
+    dot_side,
+    elementwise_kind,
+    identity,
+    is_bitcast,
+    is_half,
+    joins_rows,
+    parameters,
+    type_facts,
+)
 from baechi_jax.passes.cost.primitives import Kind
 from baechi_jax.passes.cost.roofline import kind_of
-
-_FLOATS = frozenset({"f32", "f64", "f16", "bf16"})
-_HALVES = frozenset({"f16", "bf16"})
-
-#: Concatenation along the last axis is a kernel of its own from this many bytes on.
-_CONCATENATE_BYTES = 2048
 
 
 @dataclass(slots=True)
@@ -98,24 +101,6 @@ def lower(ops: Sequence[Operation], inputs: Sequence[Value], outputs: Sequence[V
     return _Lowering(inputs).run(ops, outputs)
 
 
-#: ``(bytes, elements, axes of more than one element, is float)`` of a type.
-_FACTS: dict[Type, tuple[int, int, int, bool]] = {}
-
-
-def _facts(type_: Type) -> tuple[int, int, int, bool]:
-    facts = _FACTS.get(type_)
-    if facts is None:
-        if len(_FACTS) > 100_000:
-            _FACTS.clear()
-        if isinstance(type_, TensorType):
-            rank = sum(1 for extent in type_.shape if extent != 1)
-            facts = (type_.nbytes, type_.size, rank, type_.element in _FLOATS)
-        else:
-            facts = (nbytes(type_), 0, 0, False)
-        _FACTS[type_] = facts
-    return facts
-
-
 class _Lowering:
     def __init__(self, inputs: Sequence[Value]) -> None:
         self.out = Lowered(input_count=len(inputs))
@@ -128,7 +113,7 @@ class _Lowering:
         #: Operation on operands -> its result, so that equal ones are one.
         self.known: dict[Hashable, int] = {}
         for value in inputs:
-            self.number[value] = self.out.value(*_facts(value.type))
+            self.number[value] = self.out.value(*type_facts(value.type))
 
     def run(self, ops: Sequence[Operation], outputs: Sequence[Value]) -> Lowered:
         number, node = self.number, self.out.node
@@ -143,7 +128,7 @@ class _Lowering:
                 self._nothing(op)
                 continue
             results = op.results
-            if len(results) == 1 and op.operands and _is_bitcast(op, kind):
+            if len(results) == 1 and op.operands and is_bitcast(op, kind):
                 self._bitcast(op)
                 continue
             reads = [number[value] for value in op.operands]
@@ -162,7 +147,7 @@ class _Lowering:
                         continue
                     if results[0] in self.returned and self._is_elementwise(reads[0]):
                         kind = Kind.KERNEL
-                if len(results) != 1 or _joins_rows(op):
+                if len(results) != 1 or joins_rows(op):
                     kind = Kind.KERNEL
                 elif (known := self._equal(op, reads)) >= 0:
                     number[results[0]] = known
@@ -186,7 +171,7 @@ class _Lowering:
         return self.out
 
     def _result(self, value: Value) -> int:
-        number = self.number[value] = self.out.value(*_facts(value.type))
+        number = self.number[value] = self.out.value(*type_facts(value.type))
         return number
 
     def _literal(self, op: Operation) -> None:
@@ -213,11 +198,9 @@ class _Lowering:
         if source < 0 or op.operands[0].type == result.type or op.name == "jax.copy":
             self.number[result] = source
             return
-        self.number[result] = self._bitcast_of(source, _facts(result.type), op)
+        self.number[result] = self._bitcast_of(source, type_facts(result.type), op)
 
-    def _bitcast_of(
-        self, source: int, facts: tuple[int, int, int, bool], op: Operation | None
-    ) -> int:
+    def _bitcast_of(self, source: int, facts: Facts, op: Operation | None) -> int:
         source = self.bare.get(source, source)
         shape = getattr(op.results[0].type, "shape", None) if op is not None else None
         key = (source, facts, shape)
@@ -232,7 +215,7 @@ class _Lowering:
     def _elementwise(self, op: Operation, kind: Kind, reads: list[int]) -> None:
         out = self.out
         result = op.results[0]
-        facts = _facts(result.type)
+        facts = type_facts(result.type)
         elements = facts[1]
         for index, value in enumerate(reads):
             if value >= 0 and out.elements[value] < elements:
@@ -247,7 +230,7 @@ class _Lowering:
         number = self._equal(op, reads)
         if number < 0:
             number = out.value(*facts)
-            out.node(_elementwise_kind(op, kind, reads), reads, [number], op)
+            out.node(elementwise_kind(op, kind, reads), reads, [number], op)
         self.number[result] = number
 
     def _equal(self, op: Operation, reads: list[int]) -> int:
@@ -271,7 +254,7 @@ class _Lowering:
                 and other.name == name
                 and out.reads[node] == reads
                 and other.results[0].type == type_
-                and _parameters(other) == _parameters(op)
+                and parameters(other) == parameters(op)
             ):
                 return out.writes[node][0]
         return -1
@@ -282,7 +265,7 @@ class _Lowering:
         key: Hashable = (reads[0] if reads else None, type_, dimensions)
         value = self.broadcasts.get(key)
         if value is None:
-            value = self.broadcasts[key] = self.out.value(*_facts(type_))
+            value = self.broadcasts[key] = self.out.value(*type_facts(type_))
             self.out.node(Kind.BROADCAST, reads, [value], op)
         self.number[op.results[0]] = value
 
@@ -310,13 +293,13 @@ class _Lowering:
 
     def _random_bits(self, op: Operation, reads: list[int]) -> None:
         out = self.out
-        facts = _facts(op.results[0].type)
+        facts = type_facts(op.results[0].type)
         words = [out.value(4 * facts[1], facts[1], facts[2], False) for _ in range(2)]
         out.node(Kind.KERNEL, reads, words, op)
         out.node(Kind.ELEMENTWISE, words, [self._result(op.results[0])], None)
 
     def _dot(self, op: Operation, reads: list[int]) -> None:
-        key = _identity(op, reads)
+        key = identity(op, reads)
         known = self.known.get(key)
         if known is not None:
             self.number[op.results[0]] = known
@@ -330,11 +313,11 @@ class _Lowering:
         for side, operand in enumerate(op.operands[:2]):
             if reads[side] < 0:
                 continue
-            lies = _dot_side(op, side)
+            lies = dot_side(op, side)
             flat = flat or lies.several
             plain = plain and not (side == 0 and lies.swapped)
-            size, elements, rank, is_float = _facts(operand.type)
-            half = _is_half(operand)
+            size, elements, rank, is_float = type_facts(operand.type)
+            half = is_half(operand)
             if lies.copied or half:
                 size = 4 * elements if half else size
                 copy = out.value(size, elements, rank, is_float)
@@ -344,10 +327,10 @@ class _Lowering:
                 facts = (size, elements, rank, is_float)
                 reads[side] = self._bitcast_of(reads[side], facts, None)
         result = op.results[0]
-        size, elements, rank, is_float = _facts(result.type)
+        size, elements, rank, is_float = type_facts(result.type)
         if plain:
             out.plain_dots.add(len(out.kinds))
-        if _is_half(result):
+        if is_half(result):
             wide = out.value(4 * elements, elements, rank, is_float)
             out.node(Kind.KERNEL, reads, [wide], op)
             out.node(Kind.EXPENSIVE, [wide], [self._result(result)], None)
@@ -360,7 +343,7 @@ class _Lowering:
         self.number[result] = self._bitcast_of(made, (size, elements, rank, is_float), op)
 
     def _conv(self, op: Operation, reads: list[int]) -> None:
-        key = _identity(op, reads)
+        key = identity(op, reads)
         known = self.known.get(key)
         if known is not None:
             self.number[op.results[0]] = known
@@ -379,117 +362,18 @@ class _Lowering:
         kernel = (axes - 1, axes - 2, *range(axes - 2))
         for side, wanted in enumerate((last, kernel)):
             spec = numbers["lhs_spec" if side == 0 else "rhs_spec"]
-            half = _is_half(op.operands[side])
+            half = is_half(op.operands[side])
             if reads[side] >= 0 and (spec != wanted or half):
-                size, elements, rank, is_float = _facts(op.operands[side].type)
+                size, elements, rank, is_float = type_facts(op.operands[side].type)
                 copy = out.value(4 * elements if half else size, elements, rank, is_float)
                 out.node(Kind.MOVE, [reads[side]], [copy], None)
                 reads[side] = copy
         result = op.results[0]
-        half = _is_half(result)
+        half = is_half(result)
         if numbers["out_spec"] == last and not half:
             out.node(Kind.KERNEL, reads, [self._result(result)], op)
             return
-        size, elements, rank, is_float = _facts(result.type)
+        size, elements, rank, is_float = type_facts(result.type)
         made = out.value(4 * elements if half else size, elements, rank, is_float)
         out.node(Kind.KERNEL, reads, [made], op)
         out.node(Kind.EXPENSIVE if half else Kind.MOVE, [made], [self._result(result)], None)
-
-
-def _identity(op: Operation, reads: Sequence[int]) -> Hashable:
-    """Equal for operations that compute the same."""
-    return (op.name, tuple(reads), op.results[0].type, _parameters(op))
-
-
-def _parameters(op: Operation) -> tuple[tuple[str, Attribute], ...]:
-    return tuple(entry for entry in op.attributes.items() if not entry[0].startswith("baechi."))
-
-
-def _is_half(value: Value) -> bool:
-    return isinstance(value.type, TensorType) and value.type.element in _HALVES
-
-
-def _is_bitcast(op: Operation, kind: Kind) -> bool:
-    """Whether the result of ``op`` is its operand's bytes in the same order."""
-    if kind is Kind.BITCAST:
-        return True
-    name = op.name
-    if name == "jax.convert_element_type":
-        source, target = op.operands[0].type, op.results[0].type
-        return getattr(source, "element", None) == getattr(target, "element", "")
-    if name == "jax.transpose":
-        order, type_ = op.attributes.get("permutation"), op.operands[0].type
-        if not isinstance(order, tuple) or not isinstance(type_, TensorType):
-            return False
-        moved = [axis for axis in order if isinstance(axis, int) and type_.shape[axis] != 1]
-        return moved == sorted(moved)
-    if kind is Kind.REDUCE or name == "jax.broadcast_in_dim":
-        # Exactly the axes of one element come or go.
-        return (
-            len(op.operands) == 1
-            and _facts(op.operands[0].type)[1] == _facts(op.results[0].type)[1]
-        )
-    return name == "jax.copy"
-
-
-def _elementwise_kind(op: Operation, kind: Kind, reads: Sequence[int]) -> Kind:
-    name = op.name
-    if name == "jax.div":
-        # A division by a constant becomes a multiplication.
-        return Kind.ELEMENTWISE if reads[1] < 0 else kind
-    if name == "jax.integer_pow":
-        power = op.attributes.get("y")
-        return Kind.EXPENSIVE if isinstance(power, int) and power < 0 else kind
-    if name == "jax.convert_element_type":
-        return Kind.EXPENSIVE if _is_half(op.results[0]) else kind
-    return kind
-
-
-def _joins_rows(op: Operation) -> bool:
-    """Whether ``op`` concatenates along the last axis, or more than eight values."""
-    if op.name != "jax.concatenate":
-        return False
-    type_ = op.results[0].type
-    assert isinstance(type_, TensorType)
-    last = len(type_.shape) - 1
-    rows = last > 0 and op.attributes.get("dimension") == last
-    return len(op.operands) > 8 or (rows and type_.nbytes >= _CONCATENATE_BYTES)
-
-
-class _Side(NamedTuple):
-    """How one operand of a dot lies: several free axes, and what becomes of it."""
-
-    several: bool = False
-    #: Several axes become one.
-    flattened: bool = False
-    #: Its free and contracted axes change places, which the product can do by itself...
-    swapped: bool = False
-    #: ...or its axes lie so that it is copied first.
-    copied: bool = False
-
-
-def _dot_side(op: Operation, side: int) -> _Side:
-    numbers = op.attributes.get("dimension_numbers")
-    type_ = op.operands[side].type
-    if not isinstance(numbers, tuple) or not isinstance(type_, TensorType):
-        return _Side()
-    shape = type_.shape
-    contracted, batch = list(_axes(numbers[0], side)), list(_axes(numbers[1], side))
-    free = [axis for axis in range(len(shape)) if axis not in contracted and axis not in batch]
-    several = len(free) > 1
-    flattened = len(contracted) > 1 or several
-    batch = [axis for axis in batch if shape[axis] != 1]
-    free = [axis for axis in free if shape[axis] != 1]
-    contracted = [axis for axis in contracted if shape[axis] != 1]
-    order = batch + free + contracted if side == 0 else batch + contracted + free
-    if order == sorted(order):
-        return _Side(several, flattened)
-    other = batch + contracted + free if side == 0 else batch + free + contracted
-    if len(free) <= 1 and len(contracted) <= 1 and other == sorted(other):
-        return _Side(several, flattened, swapped=True)
-    return _Side(several, flattened, copied=True)
-
-
-def _axes(pair: Attribute, side: int) -> tuple[int, ...]:
-    axes = pair[side] if isinstance(pair, tuple) else ()
-    return tuple(axis for axis in axes if isinstance(axis, int)) if isinstance(axes, tuple) else ()

@@ -1,8 +1,8 @@
 """Minimum vertex cut of a small directed graph, by Dinic's maximum flow.
 
-Each vertex has a capacity; edges between vertices cannot be cut. Of all minimum cuts the one nearest
-to the sinks is given. Written out because the graphs are many and tiny (a few dozen vertices each),
-where a library's set-up costs more than the flow.
+Each vertex has a capacity; edges between vertices cannot be cut. Of all minimum cuts the one
+nearest to the sinks is given. Written out because the graphs are many and tiny (a few dozen
+vertices each), where a library's set-up costs more than the flow.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from baechi_jax.ir.attributes import Attribute, DictAttr
+from baechi_jax.ir.attributes import Attribute, DictAttr, as_tuple
 from baechi_jax.ir.core import Operation
 from baechi_jax.ir.topology import Device
 from baechi_jax.ir.types import TensorType, nbytes
@@ -277,10 +277,7 @@ def _free(_op: Operation, read: float, written: float) -> Count:
 _COUNTERS: dict[str, Callable[[Operation, float, float], Count]] = {
     "dot_general": _dot_general,
     "conv_general_dilated": _conv,
-    **dict.fromkeys(
-        "reduce reduce_and reduce_max reduce_min reduce_or reduce_prod reduce_sum reduce_xor".split(),
-        _reduce,
-    ),
+    **dict.fromkeys((name for name, kind in KINDS.items() if kind is Kind.REDUCE), _reduce),
     "argmax": _argminmax,
     "argmin": _argminmax,
     **dict.fromkeys(
@@ -357,9 +354,8 @@ def _pairs(
     attribute: Attribute | None,
 ) -> tuple[tuple[Sequence[int], Sequence[int]], tuple[Sequence[int], Sequence[int]]]:
     """``dimension_numbers`` of a dot: contracting and batch axes of both sides."""
-    assert isinstance(attribute, tuple) and len(attribute) == 2
-    contracting, batch = attribute
-    assert isinstance(contracting, tuple) and isinstance(batch, tuple)
+    contracting, batch = as_tuple(attribute)
+    contracting, batch = as_tuple(contracting), as_tuple(batch)
     return (
         (_ints(contracting[0]), _ints(contracting[1])),
         (_ints(batch[0]), _ints(batch[1])),

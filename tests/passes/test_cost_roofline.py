@@ -9,6 +9,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import pytest
+from jax import lax
+
 from baechi_jax.ir.core import Module, Operation
 from baechi_jax.ir.topology import Device, Link, Topology
 from baechi_jax.ir.trace import trace
@@ -17,7 +19,6 @@ from baechi_jax.passes.cost.operation import devices_of, op_cost
 from baechi_jax.passes.cost.roofline import TRANSCENDENTAL_FLOPS, count, is_known, kind_of
 from baechi_jax.passes.eliminate_dead_code import EliminateDeadCode
 from baechi_jax.passes.inline_calls import InlineCalls
-from jax import lax
 
 N = 4096
 

@@ -1,0 +1,144 @@
+"""How single operations lie in memory for XLA's CPU compiler: bitcasts, dots, concatenations.
+
+What ``passes/cost/lowering.py`` asks of an operation; the rules are listed there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from typing import NamedTuple, TypeAlias
+
+from baechi_jax.ir.attributes import Attribute
+from baechi_jax.ir.core import Operation, Value
+from baechi_jax.ir.types import TensorType, Type, nbytes
+from baechi_jax.passes.cost.primitives import Kind
+
+_FLOATS = frozenset({"f32", "f64", "f16", "bf16"})
+_HALVES = frozenset({"f16", "bf16"})
+
+#: Concatenation along the last axis is a kernel of its own from this many bytes on.
+_CONCATENATE_BYTES = 2048
+
+
+#: ``(bytes, elements, axes of more than one element, is float)`` of a type.
+Facts: TypeAlias = tuple[int, int, int, bool]
+
+_FACTS: dict[Type, Facts] = {}
+
+
+def type_facts(type_: Type) -> Facts:
+    """What the memory model asks of a type; remembered."""
+    facts = _FACTS.get(type_)
+    if facts is None:
+        if len(_FACTS) > 100_000:
+            _FACTS.clear()
+        if isinstance(type_, TensorType):
+            rank = sum(1 for extent in type_.shape if extent != 1)
+            facts = (type_.nbytes, type_.size, rank, type_.element in _FLOATS)
+        else:
+            facts = (nbytes(type_), 0, 0, False)
+        _FACTS[type_] = facts
+    return facts
+
+
+def identity(op: Operation, reads: Sequence[int]) -> Hashable:
+    """Equal for operations that compute the same."""
+    return (op.name, tuple(reads), op.results[0].type, parameters(op))
+
+
+def parameters(op: Operation) -> tuple[tuple[str, Attribute], ...]:
+    """The attributes that say what ``op`` computes."""
+    return tuple(entry for entry in op.attributes.items() if not entry[0].startswith("baechi."))
+
+
+def is_half(value: Value) -> bool:
+    """Whether the elements have half precision, which XLA:CPU computes in single."""
+    return isinstance(value.type, TensorType) and value.type.element in _HALVES
+
+
+def is_bitcast(op: Operation, kind: Kind) -> bool:
+    """Whether the result of ``op`` is its operand's bytes in the same order."""
+    if kind is Kind.BITCAST:
+        return True
+    name = op.name
+    if name == "jax.convert_element_type":
+        source, target = op.operands[0].type, op.results[0].type
+        return getattr(source, "element", None) == getattr(target, "element", "")
+    if name == "jax.transpose":
+        order, type_ = op.attributes.get("permutation"), op.operands[0].type
+        if not isinstance(order, tuple) or not isinstance(type_, TensorType):
+            return False
+        moved = [axis for axis in order if isinstance(axis, int) and type_.shape[axis] != 1]
+        return moved == sorted(moved)
+    if kind is Kind.REDUCE or name == "jax.broadcast_in_dim":
+        # Exactly the axes of one element come or go.
+        return (
+            len(op.operands) == 1
+            and type_facts(op.operands[0].type)[1] == type_facts(op.results[0].type)[1]
+        )
+    return name == "jax.copy"
+
+
+def elementwise_kind(op: Operation, kind: Kind, reads: Sequence[int]) -> Kind:
+    """``kind``, or what becomes of it: XLA divides by a constant by multiplying."""
+    name = op.name
+    if name == "jax.div":
+        # A division by a constant becomes a multiplication.
+        return Kind.ELEMENTWISE if reads[1] < 0 else kind
+    if name == "jax.integer_pow":
+        power = op.attributes.get("y")
+        return Kind.EXPENSIVE if isinstance(power, int) and power < 0 else kind
+    if name == "jax.convert_element_type":
+        return Kind.EXPENSIVE if is_half(op.results[0]) else kind
+    return kind
+
+
+def joins_rows(op: Operation) -> bool:
+    """Whether ``op`` concatenates along the last axis, or more than eight values."""
+    if op.name != "jax.concatenate":
+        return False
+    type_ = op.results[0].type
+    assert isinstance(type_, TensorType)
+    last = len(type_.shape) - 1
+    rows = last > 0 and op.attributes.get("dimension") == last
+    return len(op.operands) > 8 or (rows and type_.nbytes >= _CONCATENATE_BYTES)
+
+
+class DotSide(NamedTuple):
+    """How one operand of a dot lies: several free axes, and what becomes of it."""
+
+    several: bool = False
+    #: Several axes become one.
+    flattened: bool = False
+    #: Its free and contracted axes change places, which the product can do by itself...
+    swapped: bool = False
+    #: ...or its axes lie so that it is copied first.
+    copied: bool = False
+
+
+def dot_side(op: Operation, side: int) -> DotSide:
+    """How operand ``side`` of a dot lies."""
+    numbers = op.attributes.get("dimension_numbers")
+    type_ = op.operands[side].type
+    if not isinstance(numbers, tuple) or not isinstance(type_, TensorType):
+        return DotSide()
+    shape = type_.shape
+    contracted, batch = list(_axes(numbers[0], side)), list(_axes(numbers[1], side))
+    free = [axis for axis in range(len(shape)) if axis not in contracted and axis not in batch]
+    several = len(free) > 1
+    flattened = len(contracted) > 1 or several
+    batch = [axis for axis in batch if shape[axis] != 1]
+    free = [axis for axis in free if shape[axis] != 1]
+    contracted = [axis for axis in contracted if shape[axis] != 1]
+    order = batch + free + contracted if side == 0 else batch + contracted + free
+    if order == sorted(order):
+        return DotSide(several, flattened)
+    other = batch + contracted + free if side == 0 else batch + free + contracted
+    if len(free) <= 1 and len(contracted) <= 1 and other == sorted(other):
+        return DotSide(several, flattened, swapped=True)
+    return DotSide(several, flattened, copied=True)
+
+
+def _axes(pair: Attribute, side: int) -> tuple[int, ...]:
+    axes = pair[side] if isinstance(pair, tuple) else ()
+    return tuple(axis for axis in axes if isinstance(axis, int)) if isinstance(axes, tuple) else ()
