@@ -22,8 +22,8 @@ from baechi_jax.passes.dataflow import is_backward
 #: at most this fraction of the step...
 _LITTLE = 1 / 200
 
-#: ...and another operation that only later phases read, at most this: it is computed once all the
-#: same, and only the time in which it could have run in parallel is lost.
+#: ...and other operations that only later phases read, at most this one after another: they are
+#: computed once all the same, and only the time in which they could have run in parallel is lost.
 _MODERATE = 1 / 10
 
 
@@ -59,20 +59,23 @@ def find_phases(graph: OpGraph) -> Phases:
         chain[index] = seconds
         from_arguments[index] = alone and seconds <= _LITTLE * step
     late = [False] * graph.size
+    # Seconds of late operations from each one on to its reader, along the longest way.
+    put_off = [0.0] * graph.size
     for index in range(graph.size - 1, -1, -1):
         readers = graph.successors[index]
         # What nobody reads stays where it is, so every chain of late ones ends somewhere.
         if not readers or graph.returned[index] or graph.has_effect[index]:
             continue
-        if graph.seconds[index] > _MODERATE * step:
-            continue
+        put_off[index] = graph.seconds[index] + max([put_off[reader] for reader in readers])
         first = min([phase[reader] for reader in readers])
         if from_arguments[index]:
             late[index] = True
-        elif first > phase[index]:
+        elif first > phase[index] and put_off[index] <= _MODERATE * step:
             late[index] = _kept_bytes(graph, phase, index, first) <= graph.result_bytes[index]
         if late[index]:
             phase[index] = max(phase[index], first)
+        else:
+            put_off[index] = 0.0
     return Phases(phase, late)
 
 
