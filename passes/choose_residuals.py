@@ -12,7 +12,11 @@ only an operation that is not cheap can make; sinks those that the backward pass
 what is kept. Arguments, literals and results of the step live anyway: they cost nothing. So does
 what a remat's barrier reads: that is the user's own choice of what to keep, and stays as it is.
 
-Never computed again: random bits, operations with effects, whatever is not in ``cheap``. Copies
+Never computed again: random bits, operations with effects, whatever is not in ``cheap``, and where a
+skip connection joins. To make the sum ``x + f(x)`` again one needs the ``x`` of this layer, which
+is the sum of the layer before, and so on: the cut would find that chain cheap in bytes, but it
+carries values of every layer to the backward pass of the last, which may sit on another device.
+A join is an operation on values of its own size that are not equally many kernels deep. Copies
 keep ``baechi.eqn``; their name stack says ``transpose(...)/rematted_computation``, as JAX's own
 recomputation does, so later passes count them to the backward pass. Where forward and backward end
 up in one task, XLA merges the copies with their originals and decides itself.
@@ -95,6 +99,7 @@ class _Residuals:
         self.block = func.body
         self.position = {op: index for index, op in enumerate(self.block.ops)}
         self.cheap = cheap
+        self.joins = _joins(self.block.ops)
         terminator = self.block.terminator
         #: Values that live anyway: results of the step, and what a barrier keeps.
         self.free: set[Value] = set(terminator.operands)
@@ -124,6 +129,7 @@ class _Residuals:
         return (
             op.name in self.cheap
             and op in self.position
+            and op not in self.joins
             and not op.regions
             and len(op.results) == 1
             and not has_effect(op)
@@ -279,6 +285,31 @@ class _Residuals:
         return (op.name in self.cheap or op.name == LITERAL) and all(
             user in dead for result in op.results for user, _ in result.uses
         )
+
+
+def _joins(ops: Sequence[Operation]) -> set[Operation]:
+    """Operations on two values of the result's size, one more kernels deep than the other."""
+    depth: dict[Value, int] = {}
+    joins: set[Operation] = set()
+    for op in ops:
+        depths = [depth.get(operand, 0) for operand in op.operands]
+        deepest = max(depths, default=0)
+        if len(depths) > 1 and len(op.results) == 1 and min(depths) < deepest:
+            size = nbytes(op.results[0].type)
+            full = [
+                each
+                for each, operand in zip(depths, op.operands)
+                if isinstance(operand, OpResult)
+                and operand.owner.name != LITERAL
+                and nbytes(operand.type) >= size
+            ]
+            if full and min(full) < max(full):
+                joins.add(op)
+        if KINDS.get(op.name.removeprefix("jax."), Kind.KERNEL) is Kind.KERNEL:
+            deepest += 1
+        for result in op.results:
+            depth[result] = deepest
+    return joins
 
 
 def _recomputed(location: Location) -> Location:
