@@ -65,15 +65,17 @@ class RefinePlacement(Pass):
             for placement in (m_topo(problem, profiles), m_etf(problem, profiles))
         ]
         found = local_search(problem, device_of_group, evaluations=self.evaluations, others=others)
-        write_placement(module, source, expand(problem, found.device_of_group), found.simulation)
         record = module.attributes.get("baechi.placement")
         entries = dict(record.items_) if isinstance(record, DictAttr) else {}
-        makespan = found.simulation.makespan_seconds
-        bound = entries.get("bound_seconds", 0.0)
-        entries["makespan_seconds"] = makespan
-        if isinstance(bound, float) and makespan > 0:
-            entries["gap"] = (makespan - bound) / makespan
-        entries["peak_bytes"] = tuple(found.simulation.peak_bytes)
+        if found.improvements:
+            assignment = list(expand(problem, found.device_of_group))
+            write_placement(module, source, assignment, found.simulation)
+            makespan = found.simulation.makespan_seconds
+            bound = entries.get("bound_seconds", 0.0)
+            entries["makespan_seconds"] = makespan
+            if isinstance(bound, float) and makespan > 0:
+                entries["gap"] = (makespan - bound) / makespan
+            entries["peak_bytes"] = tuple(found.simulation.peak_bytes)
         entries["refinement"] = DictAttr.of(
             {"evaluations": found.evaluations, "improvements": found.improvements}
         )

@@ -25,7 +25,7 @@ from baechi_jax.passes.placement.milp import milp
 from baechi_jax.passes.placement.placement import Placement, expand
 from baechi_jax.passes.placement.problem import PlacementProblem
 from baechi_jax.passes.placement.repair import enumerate_all, pack, repair
-from baechi_jax.passes.simulate.judge import judge
+from baechi_jax.passes.simulate.judge import ALL_RULES, RULES, judge
 from baechi_jax.passes.simulate.simulator import Simulation
 
 logger = logging.getLogger(__name__)
@@ -92,6 +92,7 @@ class _Chooser:
         self.profiles = Profiles(problem)
         self.limits = problem.lists.limit_bytes
         self.candidates: list[Candidate] = []
+        self.rules: Sequence[int] = RULES
         #: Outcomes of assignments simulated before.
         self.known: dict[tuple[int, ...], Simulation] = {}
 
@@ -149,13 +150,13 @@ class _Chooser:
     def _judge(self, placement: Placement) -> Candidate:
         simulation = self.known.get(placement.assignment)
         if simulation is None:
-            simulation = judge(self.problem, placement.assignment)
+            simulation = judge(self.problem, placement.assignment, self.rules)
             self.known[placement.assignment] = simulation
         return Candidate(placement, simulation, simulation.fits(self.limits))
 
     def _repaired(self, candidate: Candidate) -> Candidate:
         group_device = self._device_of_group(candidate.placement.assignment)
-        outcome = repair(self.problem, self.profiles, group_device)
+        outcome = repair(self.problem, self.profiles, group_device, self.rules)
         if not outcome.moves:
             return candidate
         placement = replace(
@@ -178,6 +179,8 @@ class _Chooser:
         """The best that fits, after packing for memory alone where nothing does."""
         if not any(candidate.fits for candidate in self.candidates):
             self._pack()
+        if not any(candidate.fits for candidate in self.candidates):
+            self._wait()
         fitting = [candidate for candidate in self.candidates if candidate.fits]
         if not fitting:
             raise self._infeasible()
@@ -205,10 +208,20 @@ class _Chooser:
             )
             if found is not None:
                 self._add_packing("packing program", found)
-        if not self.candidates[-1].fits:
-            last = enumerate_all(self.problem)
-            if last is not None:
-                self._add_packing("all placements", last)
+
+    def _wait(self) -> None:
+        """Judge once more, now with devices that wait where that saves memory; then try all."""
+        self.rules = ALL_RULES
+        self.known.clear()
+        before, self.candidates = self.candidates, []
+        for candidate in before:
+            again = self._judge(candidate.placement)
+            one_device = candidate.placement.placer.startswith("single")
+            self.candidates.append(again if again.fits or one_device else self._repaired(again))
+        if not any(candidate.fits for candidate in self.candidates):
+            found = enumerate_all(self.problem)
+            if found is not None:
+                self._add_packing("all placements", found)
 
     def _add_packing(self, name: str, device_of_group: list[int]) -> None:
         candidate = self._judge(

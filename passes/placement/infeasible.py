@@ -12,7 +12,7 @@ from baechi_jax.passes.placement.errors import InfeasiblePlacementError, Shortfa
 from baechi_jax.passes.placement.ledger import Profiles
 from baechi_jax.passes.placement.placement import expand
 from baechi_jax.passes.placement.repair import live_bytes, pack, repair
-from baechi_jax.passes.simulate.judge import judge
+from baechi_jax.passes.simulate.judge import ALL_RULES, judge
 
 if TYPE_CHECKING:
     from baechi_jax.passes.placement.problem import PlacementProblem
@@ -90,7 +90,7 @@ def _remedies(
     )
     relaxed = [int(limit * ratio) + 1 for limit in limits]
     fitted = repair(
-        problem.with_limits(relaxed), profiles, _pack_within(problem, profiles, relaxed)
+        problem.with_limits(relaxed), profiles, _pack_within(problem, profiles, relaxed), ALL_RULES
     )
     found = max(peak / limit for peak, limit in zip(fitted.simulation.peak_bytes, limits))
     if found < ratio:
@@ -146,7 +146,7 @@ def _devices_needed(problem: PlacementProblem) -> int:
         limits = larger.lists.limit_bytes
         profiles = Profiles(larger)
         device = pack(larger, profiles, limits)
-        if judge(larger, expand(larger, device)).fits(limits):
+        if judge(larger, expand(larger, device), ALL_RULES).fits(limits):
             return count
     return 0
 

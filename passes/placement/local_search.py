@@ -79,7 +79,7 @@ def local_search(
         used += found.evaluations + 1
         key = (found.simulation.excess_bytes(limits), found.simulation.makespan_seconds)
         if key < (best.simulation.excess_bytes(limits), best.simulation.makespan_seconds):
-            best, improvements = found, improvements + found.improvements
+            best, improvements = found, improvements + found.improvements + 1
     return Improved(best.device_of_group, best.simulation, used, improvements)
 
 

@@ -10,6 +10,7 @@ placements ``enumerate_all`` looks at each.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import TYPE_CHECKING
@@ -18,7 +19,7 @@ from baechi_jax.passes.placement.baselines import group_edges
 from baechi_jax.passes.placement.ledger import Ledger, Profiles
 from baechi_jax.passes.placement.m_topo import fill
 from baechi_jax.passes.placement.placement import expand
-from baechi_jax.passes.simulate.judge import judge, judge_with_rule, play
+from baechi_jax.passes.simulate.judge import ALL_RULES, RULES, judge, judge_with_rule, play
 
 if TYPE_CHECKING:
     from baechi_jax.passes.placement.problem import PlacementProblem
@@ -46,14 +47,20 @@ class Repaired:
     moves: int
 
 
-def repair(problem: PlacementProblem, profiles: Profiles, device_of_group: list[int]) -> Repaired:
+def repair(
+    problem: PlacementProblem,
+    profiles: Profiles,
+    device_of_group: list[int],
+    rules: Sequence[int] = RULES,
+) -> Repaired:
     """Move groups until every peak is within its limit, or nothing helps any more.
 
-    Moves are simulated under the rule that is best at the start; the outcome is judged by all.
+    Moves are simulated under the rule that is best at the start; the outcome is judged by all
+    of ``rules``.
     """
     limits = problem.lists.limit_bytes
     device = list(device_of_group)
-    simulation, rule = judge_with_rule(problem, expand(problem, device))
+    simulation, rule = judge_with_rule(problem, expand(problem, device), rules)
     excess = simulation.excess_bytes(limits)
     edges: list[dict[int, int]] | None = None
     budget = max(_TRIED * 4, _NODE_BUDGET // max(1, problem.nodes))
@@ -84,7 +91,7 @@ def repair(problem: PlacementProblem, profiles: Profiles, device_of_group: list[
         simulation = found
         moves += 1
     if moves:
-        simulation = judge(problem, expand(problem, device))
+        simulation = judge(problem, expand(problem, device), rules)
         excess = simulation.excess_bytes(limits)
     return Repaired(device, simulation, excess, moves)
 
@@ -181,7 +188,7 @@ def enumerate_all(problem: PlacementProblem) -> list[int] | None:
     limits = problem.lists.limit_bytes
     best: tuple[float, tuple[int, ...]] | None = None
     for device in product(*problem.allowed):
-        simulation = judge(problem, expand(problem, device))
+        simulation = judge(problem, expand(problem, device), ALL_RULES)
         key = (simulation.makespan_seconds, device)
         if simulation.fits(limits) and (best is None or key < best):
             best = key

@@ -8,7 +8,8 @@ nobody runs.
 - ``PROGRAM_ORDER``: of the ready nodes, the first in program order. Keeps less in memory.
 - ``STRICT_ORDER``: each device runs its nodes in program order and waits for each. Where a node can
   run long before it is wanted (a value computed again for the backward pass), only this keeps its
-  results from lying about.
+  results from lying about. Not among the rules unless asked for: a step that depends on waits is
+  easily upset by what later passes do.
 """
 
 from __future__ import annotations
@@ -23,10 +24,14 @@ if TYPE_CHECKING:
 
 LONGEST_WAY, PROGRAM_ORDER, STRICT_ORDER = range(3)
 #: In the order in which ``judge`` tries them.
-RULES = (LONGEST_WAY, PROGRAM_ORDER, STRICT_ORDER)
+RULES = (LONGEST_WAY, PROGRAM_ORDER)
+#: With waiting, for when nothing keeps the limits otherwise.
+ALL_RULES = (LONGEST_WAY, PROGRAM_ORDER, STRICT_ORDER)
 
 
-def judge(problem: PlacementProblem, assignment: Sequence[int]) -> Simulation:
+def judge(
+    problem: PlacementProblem, assignment: Sequence[int], rules: Sequence[int] = RULES
+) -> Simulation:
     """Simulate under one rule after another until one keeps the memory limits.
 
     If none does, the one that is above them by the fewest bytes; of equals, the shorter. Raises
@@ -35,12 +40,14 @@ def judge(problem: PlacementProblem, assignment: Sequence[int]) -> Simulation:
     return judge_with_rule(problem, assignment)[0]
 
 
-def judge_with_rule(problem: PlacementProblem, assignment: Sequence[int]) -> tuple[Simulation, int]:
+def judge_with_rule(
+    problem: PlacementProblem, assignment: Sequence[int], rules: Sequence[int] = RULES
+) -> tuple[Simulation, int]:
     """``judge``, and the rule that it chose."""
     limits = problem.lists.limit_bytes
     best: tuple[int, float, int] | None = None
     chosen: Simulation | None = None
-    for rule in RULES:
+    for rule in rules:
         simulation = play(problem, assignment, rule)
         excess = simulation.excess_bytes(limits)
         key = (excess, simulation.makespan_seconds, rule)
@@ -54,7 +61,7 @@ def judge_with_rule(problem: PlacementProblem, assignment: Sequence[int]) -> tup
 
 
 def play(problem: PlacementProblem, assignment: Sequence[int], rule: int) -> Simulation:
-    """Simulate under one of ``RULES``."""
+    """Simulate under one of ``ALL_RULES``."""
     if rule == STRICT_ORDER:
         return simulate(problem, assignment, problem.order)
     if rule == PROGRAM_ORDER:

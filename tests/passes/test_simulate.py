@@ -13,7 +13,15 @@ from baechi_jax.passes.placement.errors import PlacementProblemError
 from baechi_jax.passes.placement.machine import Machine
 from baechi_jax.passes.placement.problem import PlacementProblem, ProblemBuilder
 from baechi_jax.passes.placement.synthetic import random_problem, training_problem
-from baechi_jax.passes.simulate.judge import RULES, judge, judge_with_rule, longest_way, play
+from baechi_jax.passes.simulate.judge import (
+    ALL_RULES,
+    LONGEST_WAY,
+    STRICT_ORDER,
+    judge,
+    judge_with_rule,
+    longest_way,
+    play,
+)
 from baechi_jax.passes.simulate.simulator import simulate
 from baechi_jax.passes.simulate.timeline import run_module, simulate_module
 
@@ -350,7 +358,7 @@ def test_agrees_with_the_second_implementation(seed: int, tasks: int, devices: i
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.integers(0, 1_000_000), st.sampled_from(RULES))
+@given(st.integers(0, 1_000_000), st.sampled_from(ALL_RULES))
 def test_order_of_starts_replays_the_step(seed: int, rule: int) -> None:
     # What `place` and `schedule` rely on: in order of their starts, all happens as before.
     problem = random_problem(seed, tasks=10)
@@ -398,11 +406,12 @@ def test_judge_gives_up_time_for_memory_only_where_it_must() -> None:
         return builder.build()
 
     assignment = [1, 0, 0, 0]
-    wide, rule = judge_with_rule(problem(1000), assignment)
-    assert (wide.makespan_seconds, rule) == (8.0, RULES[0])
-    tight, rule = judge_with_rule(problem(110), assignment)
-    assert (tight.makespan_seconds, rule) == (9.0, RULES[2])
+    wide, rule = judge_with_rule(problem(1000), assignment, ALL_RULES)
+    assert (wide.makespan_seconds, rule) == (8.0, LONGEST_WAY)
+    tight, rule = judge_with_rule(problem(110), assignment, ALL_RULES)
+    assert (tight.makespan_seconds, rule) == (9.0, STRICT_ORDER)
     assert tight.fits([110, 110])
+    assert not judge(problem(110), assignment).fits([110, 110])
 
 
 def test_simulation_measures_excess() -> None:

@@ -20,14 +20,14 @@ from baechi_jax.passes.placement.machine import Machine
 from baechi_jax.passes.placement.placement import expand
 from baechi_jax.passes.placement.problem import PlacementProblem, ProblemBuilder
 from baechi_jax.passes.placement.synthetic import random_problem, training_problem
-from baechi_jax.passes.simulate.judge import RULES, play
+from baechi_jax.passes.simulate.judge import ALL_RULES, play
 from baechi_jax.passes.simulate.simulator import Simulation
 
 
 def everything(problem: PlacementProblem) -> Iterator[tuple[tuple[int, ...], Simulation]]:
     """Every assignment of groups under every rule."""
     for device_of_group in itertools.product(*problem.allowed):
-        for rule in RULES:
+        for rule in ALL_RULES:
             yield device_of_group, play(problem, expand(problem, device_of_group), rule)
 
 
