@@ -250,32 +250,24 @@ def split_to_fit(
     """Halve groups until every device is within its limit, as far as that helps.
 
     Halved is the group that runs at the peak of the device furthest over its limit, or else one
-    that runs later and keeps most bytes waiting for it. Groups have their true costs here: XLA may
-    run the operations of a merged task in an order that takes far more memory than its parts.
+    that runs later and keeps most bytes waiting for it. Groups have their true costs here: what
+    XLA fuses takes no memory, and what it runs breadth first may take far more than its parts.
     """
     limits = base.machine.limit_bytes.tolist()
     current = [list(group) for group in groups]
     best: tuple[int, list[list[int]]] | None = None
-    true_costs = False
     for _ in range(_SPLITS):
         quotient = base.merged(current)
-        if true_costs:
-            for number, group in enumerate(current):
-                if len(group) > 1:
-                    parts.set_cost(quotient, number, group)
+        for number, group in enumerate(current):
+            if len(group) > 1:
+                parts.set_cost(quotient, number, group)
         simulation, _ = quotient.play((SHARES[0], SHARES[-1]))
         excess = simulation.excess_bytes(limits)
-        if true_costs and (best is None or excess < best[0]):
+        if best is None or excess < best[0]:
             best = (excess, current)
-        if not excess and true_costs:
-            break
         node = _group_to_halve(quotient, simulation, limits) if excess else None
         if node is None:
-            # What passes the limits by an estimate, which is low, need not be costed.
-            if true_costs:
-                break
-            true_costs = True
-            continue
+            break
         group = current[node]
         half = len(group) // 2
         current = [
@@ -283,7 +275,8 @@ def split_to_fit(
             group[:half],
             group[half:],
         ]
-    return current if best is None else best[1]
+    assert best is not None
+    return best[1]
 
 
 def _group_to_halve(
