@@ -1,12 +1,13 @@
 """``annotate-costs``: ``baechi.cost`` on every operation of ``@main``.
 
-Costs come from the analytic model (``passes/cost/``), or from a table of measured ones with the
-analytic model for what the table lacks. A scan, while or cond is one operation: trip count times
-its body.
+Costs come from the analytic model (``passes/cost/``), or from a table of measured ones, with the
+analytic model for what the table lacks. A scan, while or cond is one operation: its trip count
+times its body.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import ClassVar
@@ -15,8 +16,14 @@ from baechi_jax.ir.core import Module, Operation
 from baechi_jax.ir.cost import Cost
 from baechi_jax.ir.errors import PassError
 from baechi_jax.ir.topology import Topology
-from baechi_jax.passes.cost.operation import devices_of, op_cost
+from baechi_jax.passes.cost.layout import parameters
+from baechi_jax.passes.cost.operation import WHILE_TRIPS, devices_of, op_cost
+from baechi_jax.passes.cost.primitives import Kind
+from baechi_jax.passes.cost.roofline import kind_of
+from baechi_jax.passes.cost.table import CostTable
 from baechi_jax.passes.registry import Pass, register_pass
+
+_log = logging.getLogger(__name__)
 
 
 @register_pass
@@ -25,7 +32,7 @@ class AnnotateCosts(Pass):
     """See the module docstring.
 
     ``source`` is ``analytic`` or ``table``; ``table`` the path of the table; ``topology`` the path
-    of a topology file for a module that has none; ``while_trips`` how often a ``while`` loop is
+    of a topology file, for a module that has none; ``while_trips`` how often a ``while`` loop is
     taken to turn.
     """
 
@@ -35,13 +42,20 @@ class AnnotateCosts(Pass):
     source: str = "analytic"
     table: str | None = None
     topology: str | None = None
-    while_trips: int = 10
+    while_trips: int = WHILE_TRIPS
 
     def run(self, module: Module) -> None:
-        """Set ``baechi.cost`` in ``@main``, and ``baechi.topology`` where it came from a file."""
-        devices = devices_of(self._topology(module))
+        """Set ``baechi.cost`` in ``@main``, and ``baechi.topology`` where it came from a file.
+
+        Raises PassError for options that do not fit, a table that is malformed, or a module
+        without a topology.
+        """
+        table = self._table()
+        topology = self._topology(module)
+        devices = devices_of(topology)
         # A model repeats its layers: most operations have been costed before.
         known: dict[Hashable, Cost] = {}
+        missing = 0
         for op in module.main.body.ops:
             if op.name == "func.return":
                 continue
@@ -49,9 +63,25 @@ class AnnotateCosts(Pass):
             cost = known.get(key)
             if cost is None:
                 cost = op_cost(op, devices, self.while_trips)
+                if table is not None:
+                    measured = table.cost(op, cost, topology.kinds)
+                    if measured is None and kind_of(op) in (Kind.KERNEL, Kind.CONTROL):
+                        missing += 1
+                    cost = measured or cost
                 if key is not None:
                     known[key] = cost
             op.attributes["baechi.cost"] = cost
+        if missing:
+            _log.info("the table has no costs for %d kernels; the analytic model has them", missing)
+
+    def _table(self) -> CostTable | None:
+        if self.source not in ("analytic", "table"):
+            raise PassError(f"annotate-costs: source must be analytic or table, not {self.source}")
+        if self.while_trips < 1:
+            raise PassError(f"annotate-costs: while-trips must be >= 1, found {self.while_trips}")
+        if (self.source == "table") != (self.table is not None):
+            raise PassError("annotate-costs: source=table and table=<path> go together")
+        return CostTable.load(self.table) if self.table is not None else None
 
     def _topology(self, module: Module) -> Topology:
         if self.topology is not None:
@@ -73,5 +103,5 @@ def _key(op: Operation) -> Hashable:
         op.name,
         *[value.type for value in op.operands],
         *[result.type for result in op.results],
-        *[entry for entry in op.attributes.items() if not entry[0].startswith("baechi.")],
+        *parameters(op),
     )

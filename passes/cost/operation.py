@@ -112,6 +112,8 @@ def kernels_work(
     sizes = kernels.sizes
     for nodes, writes, reads in zip(kernels.nodes, kernels.writes, kernels.reads):
         flops = 0.0
+        alone = [0.0] * len(devices)
+        guessed = [0.0] * len(devices)
         for node in nodes:
             op = lowered.ops[node]
             if op is None:
@@ -122,6 +124,10 @@ def kernels_work(
                 cost = found if isinstance(found, Cost) else op_cost(op, devices, while_trips)
                 costs[node] = cost
             flops += cost.flops
+            moved = cost.read_bytes + cost.written_bytes
+            for position, device in enumerate(devices):
+                alone[position] += cost.seconds[position]
+                guessed[position] += seconds(cost.flops, moved, device)
         if len(nodes) == 1 and lowered.ops[nodes[0]] is not None:
             # Alone: a slice reads less than its operand, a table of measured costs knows better.
             cost = costs[nodes[0]]
@@ -140,5 +146,9 @@ def kernels_work(
         total.read_bytes += moved_in
         total.written_bytes += moved_out
         for position, device in enumerate(devices):
-            times[position] += seconds(flops, moved_in + moved_out, device)
+            fused = seconds(flops, moved_in + moved_out, device)
+            # Where its operations were measured, fusing saves the share that the model expects.
+            if alone[position] != guessed[position] and guessed[position]:
+                fused *= alone[position] / guessed[position]
+            times[position] += fused
     return total
