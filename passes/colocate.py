@@ -8,7 +8,8 @@ Sets are joined (union-find) by four rules, in this order:
 2. *Readers.* Operations that read a large argument join it, also through casts and transposes of
    it, and wherever it is read (tied weights). A small argument that one operation reads joins that;
    one that many read (a step counter, a learning rate) binds none of them. An argument that is no
-   state and that many operations read (a mask) binds none either: sending it once is cheaper.
+   state and that many operations read (a mask) binds none either, nor one that is read on several
+   devices by the user's pins: sending it once is cheaper.
 3. *Forward and backward.* A backward operation joins the forward operation that it differentiates:
    one of the same source position and name stack, which reads a value that it reads too, or makes
    it. The maker of a mere residual lies elsewhere in the source, so layers stay apart. A backward
@@ -97,18 +98,18 @@ class Colocate(Pass):
 
     def run(self, module: Module) -> None:
         """Set ``baechi.group`` and ``baechi.pin`` on operations and arguments of ``@main``."""
-        grouping = _Grouping(module.main)
+        topology = module.attributes.get("baechi.topology")
+        grouping = _Grouping(module.main, topology if isinstance(topology, Topology) else None)
         grouping.join_state()
         grouping.join_readers(self.large, self.max_readers)
         grouping.join_backward()
-        topology = module.attributes.get("baechi.topology")
-        grouping.write(topology if isinstance(topology, Topology) else None)
+        grouping.write()
 
 
 class _Grouping:
     """Union-find over the arguments of a function (first) and its operations."""
 
-    def __init__(self, func: Operation) -> None:
+    def __init__(self, func: Operation, topology: Topology | None) -> None:
         self.func = func
         self.arguments = func.body.arguments
         self.entries = argument_attributes(func)
@@ -123,6 +124,8 @@ class _Grouping:
             for index, entry in enumerate(self.entries)
             if isinstance(target := entry.get("baechi.state"), int)
         }
+        #: Node -> the device that the user pinned it to.
+        self.pins = self._find_pins(topology)
 
     # Sets -----------------------------------------------------------------------------------------
 
@@ -199,6 +202,10 @@ class _Grouping:
                 update = self.root(index)
                 forward = [op for op in forward if self.root(self.node[op]) != update]
                 binds = index in self.state and len(forward) == 1
+            if binds and index not in self.state and self.pins:
+                # The user reads it in several places; it is sent there.
+                places = {self.pins[node] for op in readers if (node := self.node[op]) in self.pins}
+                binds = len(places) <= 1
             if binds:
                 for op in readers:
                     self.join(index, self.node[op])
@@ -230,16 +237,15 @@ class _Grouping:
 
     # Rule 4 and the result ------------------------------------------------------------------------
 
-    def write(self, topology: Topology | None) -> None:
+    def write(self) -> None:
         """Write groups and pins as attributes."""
         first = len(self.arguments)
         members: dict[int, list[int]] = {}
         for node in range(len(self.parent)):
             members.setdefault(self.root(node), []).append(node)
-        pins = self._pins(topology)
         names: dict[str, int] = {}
         for nodes in members.values():
-            pin = self._pin_of(nodes, pins)
+            pin = self._pin_of(nodes)
             attributes: dict[str, Attribute] = {}
             if len(nodes) > 1:
                 attributes["baechi.group"] = _unique(self._name(nodes), names)
@@ -252,7 +258,7 @@ class _Grouping:
                 target.update(attributes)
         set_argument_attributes(self.func, self.entries)
 
-    def _pins(self, topology: Topology | None) -> dict[int, int]:
+    def _find_pins(self, topology: Topology | None) -> dict[int, int]:
         """Node -> the device that the user pinned it to: by a scope, or as the module came in."""
         first = len(self.arguments)
         pins: dict[int, int] = {}
@@ -273,7 +279,8 @@ class _Grouping:
                 pins[self.node[op]] = device
         return pins
 
-    def _pin_of(self, nodes: Sequence[int], pins: dict[int, int]) -> int | None:
+    def _pin_of(self, nodes: Sequence[int]) -> int | None:
+        pins = self.pins
         if not pins:
             return None
         pinned = [node for node in nodes if node in pins]
