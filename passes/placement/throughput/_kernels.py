@@ -3,63 +3,114 @@
 An ideal is a set of classes closed under predecessors. ``child[e]`` is what is left of its ideal
 when the maximal class ``removed[e]`` is taken out. From an ideal I the kernel walks all smaller
 ideals J depth first, taking classes out in falling order, so that each J is met exactly once; what
-was taken out, S = I - J, is the content of one device. Its compute, bytes and transfers are kept
-up to date as classes come and go.
+was taken out, S = I - J, is the content of one device.
 
-Two things keep the walk short. A branch ends when S is too slow or too large for every class of
-device, counting the outputs that must leave S whatever else joins it. And an ideal is entered at
-all only if some number of devices can have computed it while the others can still do the rest.
+Three things keep the walk short. A branch ends when S is too slow or too large for every class of
+device to improve on what I has already, counting the outputs that must leave S whatever else joins
+it. The transfers of S are counted only where its compute and what J costs leave room for an
+improvement. And an ideal is entered at all only if some number of devices can have computed it
+while the others can still do the rest.
 """
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, TypeAlias
+
 import numpy as np
-from numba import njit
 
-INFINITY = np.inf
+from baechi_jax.passes.placement._jit import compiled
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Ints: TypeAlias = NDArray[np.int64]
+    Floats: TypeAlias = NDArray[np.float64]
+    Bools: TypeAlias = NDArray[np.bool_]
 
 
-@njit(cache=True)  # type: ignore[untyped-decorator]
+@compiled
+def _with_class(
+    moved: float,
+    group: int,
+    inside: Bools,
+    taken: Ints,
+    class_pointers: Ints,
+    class_nodes: Ints,
+    source_pointers: Ints,
+    sources: Ints,
+    target_pointers: Ints,
+    transfer: Floats,
+) -> float:
+    """Seconds of the transfers of S with ``group`` added, where they were ``moved`` without it.
+
+    ``inside[node]`` says what is in S, ``taken[node]`` how many of its readers are.
+    """
+    for position in range(class_pointers[group], class_pointers[group + 1]):
+        node = class_nodes[position]
+        inside[node] = True
+        if taken[node] > 0:
+            moved -= transfer[node]
+        if target_pointers[node + 1] - target_pointers[node] > taken[node]:
+            moved += transfer[node]
+        for link in range(source_pointers[node], source_pointers[node + 1]):
+            source = sources[link]
+            taken[source] += 1
+            if inside[source]:
+                if taken[source] == target_pointers[source + 1] - target_pointers[source]:
+                    moved -= transfer[source]
+            elif taken[source] == 1:
+                moved += transfer[source]
+    return moved
+
+
+@compiled
 def best_loads(
+    # The ideals to do, and the tables to fill: [ideal, state].
+    first: int,
+    stop: int,
+    best: Floats,
+    previous: NDArray[np.int32],
+    used_kind: NDArray[np.int8],
+    used_replicas: NDArray[np.int8],
     # The lattice of ideals, in an order in which children come first: CSR.
-    pointers,
-    removed,
-    child,
-    member,
+    pointers: Ints,
+    removed: Ints,
+    child: Ints,
+    member: Bools,
     # Nodes of each class, and the edges of the workload: CSR.
-    class_pointers,
-    class_nodes,
-    source_pointers,
-    sources,
-    target_pointers,
-    targets,
-    label,
+    class_pointers: Ints,
+    class_nodes: Ints,
+    source_pointers: Ints,
+    sources: Ints,
+    target_pointers: Ints,
+    targets: Ints,
+    label: Ints,
     # Costs: [kind, class] seconds; [class] bytes; [node] transfer seconds; [class] sync seconds.
-    seconds,
-    held,
-    transfer,
-    sync,
+    seconds: Floats,
+    held: Floats,
+    transfer: Floats,
+    sync: Floats,
     # Devices: [kind] count, memory, whether transfers cost; the last kind is the most numerous.
-    counts,
-    memory,
-    pays,
+    counts: Ints,
+    memory: Floats,
+    pays: Bools,
     # Options.
-    bound,
-    overlap,
-    replicas,
+    bound: float,
+    overlap: bool,
+    replicas: int,
     # Whether loads add up (one sample after another) or the largest counts (a pipeline), and
     # [kind] whether devices of that kind may be used any number of times.
-    in_series,
-    unlimited,
+    in_series: bool,
+    unlimited: Bools,
     # [class] work, in any unit, and [kind] the most work that a second on this kind does.
-    effort,
-    exchange,
-):
-    """Smallest largest (or summed) load below ``bound`` of every ideal, by devices of each kind.
+    effort: Floats,
+    exchange: Floats,
+) -> int:
+    """Smallest largest (or summed) load below ``bound`` of ideals, by devices of each kind.
 
-    Returns ``(best, previous, used_kind, used_replicas, visited)``: ``best[ideal, state]`` with
-    ``state`` a mixed-radix number over the kinds (at most so many devices of each), and how it was
-    reached. Entries at or above ``bound`` stay infinite.
+    Fills ``best[ideal, state]`` for ideals ``first`` up to ``stop``, with ``state`` a mixed-radix
+    number over the kinds (at most so many devices of each), and how it was reached; all smaller
+    ideals must be done. Entries at or above ``bound`` stay infinite. Returns the sets visited.
     """
     ideals = len(pointers) - 1
     kinds = len(counts)
@@ -69,11 +120,6 @@ def best_loads(
     for kind in range(kinds):
         stride[kind + 1] = stride[kind] * (counts[kind] + 1)
     states = stride[kinds]
-    best = np.full((ideals, states), INFINITY)
-    previous = np.zeros((ideals, states), np.int32)
-    used_kind = np.zeros((ideals, states), np.int8)
-    used_replicas = np.zeros((ideals, states), np.int8)
-    best[0, :] = 0.0
 
     last = kinds - 1
     work = np.zeros(ideals)
@@ -84,148 +130,166 @@ def best_loads(
     for state in range(states):
         for kind in range(kinds):
             count = state // stride[kind] % (counts[kind] + 1)
-            capacity[state] += count * bound * exchange[kind]
+            if count > 0:
+                capacity[state] += count * bound * exchange[kind]
     total = work[ideals - 1]
 
+    # Where to go on in the child of an edge: at the first class below the one taken out.
+    follows = np.zeros(len(removed), np.int64)
+    for edge in range(len(removed)):
+        position = pointers[child[edge]]
+        end = pointers[child[edge] + 1]
+        while position < end and removed[position] >= removed[edge]:
+            position += 1
+        follows[edge] = position
+    # The least value of an ideal over all its states.
+    least_of = np.zeros(ideals)
+    for ideal in range(1, first):
+        least_of[ideal] = best[ideal].min()
     inside = np.zeros(nodes, np.bool_)
-    taken_targets = np.zeros(nodes, np.int64)
-    leaves = np.zeros(nodes, np.bool_)
+    taken = np.zeros(nodes, np.int64)
+    pins = np.zeros(classes)
     at = np.zeros(classes + 1, np.int64)
     ideal_at = np.zeros(classes + 1, np.int64)
     class_at = np.zeros(classes + 1, np.int64)
-    moved_before = np.zeros(classes + 1)
-    pinned_before = np.zeros(classes + 1)
+    pinned = np.zeros(classes + 1)
+    moved_at = np.zeros(classes + 1)
     compute = np.zeros((kinds, classes + 1))
     bytes_at = np.zeros(classes + 1)
     sync_at = np.zeros(classes + 1)
     effort_at = np.zeros(classes + 1)
-    useful = np.zeros(states, np.bool_)
+    useful = np.zeros(states, np.int64)
+    digit = np.zeros((kinds, states), np.int64)
+    for state in range(states):
+        for kind in range(kinds):
+            digit[kind, state] = state // stride[kind] % (counts[kind] + 1)
     slack = 1e-9 * total
     visited = 0
 
-    for ideal in range(1, ideals):
-        anything = False
+    for ideal in range(first, stop):
+        width = 0
         for state in range(states):
             rest = capacity[states - 1 - state]
-            useful[state] = in_series or (
+            if in_series or (
                 work[ideal] <= capacity[state] + slack and total - work[ideal] <= rest + slack
-            )
-            anything = anything or useful[state]
-        if not anything:
+            ):
+                useful[width] = state
+                width += 1
+        if width == 0:
+            least_of[ideal] = np.inf
             continue
+        for group in range(classes):
+            pins[group] = 0.0
         for node in range(nodes):
-            leaves[node] = False
             if member[ideal, label[node]]:
                 for edge in range(target_pointers[node], target_pointers[node + 1]):
                     if not member[ideal, label[targets[edge]]]:
-                        leaves[node] = True
+                        pins[label[node]] += transfer[node]
                         break
-        moved = 0.0
-        pinned = 0.0
+        # Nothing at or above this helps any state of this ideal.
+        worst = bound
         depth = 0
+        # Transfers are known for the classes taken out at levels up to this one.
+        counted = 0
         ideal_at[0] = ideal
         at[0] = pointers[ideal]
-        class_at[0] = classes
         while depth >= 0:
             here = ideal_at[depth]
             if at[depth] >= pointers[here + 1]:
-                if depth > 0:
+                if counted == depth and depth > 0:
                     group = class_at[depth]
                     for position in range(class_pointers[group], class_pointers[group + 1]):
                         node = class_nodes[position]
                         inside[node] = False
-                        for edge in range(source_pointers[node], source_pointers[node + 1]):
-                            taken_targets[sources[edge]] -= 1
-                    moved = moved_before[depth]
-                    pinned = pinned_before[depth]
+                        for link in range(source_pointers[node], source_pointers[node + 1]):
+                            taken[sources[link]] -= 1
+                    counted -= 1
                 depth -= 1
                 continue
             edge = at[depth]
             at[depth] += 1
             group = removed[edge]
-            if group >= class_at[depth]:
-                continue
-            pin = pinned
-            for position in range(class_pointers[group], class_pointers[group + 1]):
-                node = class_nodes[position]
-                if leaves[node]:
-                    pin += transfer[node]
+            pin = pinned[depth] + pins[group]
             size = bytes_at[depth] + held[group]
+            done = effort_at[depth] + effort[group]
             alive = False
             for kind in range(kinds):
-                time = compute[kind, depth] + seconds[kind, group]
-                compute[kind, depth + 1] = time
-                fixed = 0.0
-                if pays[kind]:
-                    fixed = pin
-                floor = max(time, fixed) if overlap else time + fixed
-                limit = bound
+                busy = compute[kind, depth] + seconds[kind, group]
+                compute[kind, depth + 1] = busy
+                fixed = pin if pays[kind] else 0.0
+                floor = max(busy, fixed) if overlap else busy + fixed
                 if in_series:
                     # What is not in S takes at least its work, wherever it runs.
-                    floor -= effort_at[depth] + effort[group]
-                    limit = bound - total
+                    fits = floor - done < min(bound - total, worst - work[ideal])
                 elif kind == last:
-                    limit = bound * replicas
-                if floor < limit and size <= memory[kind]:
-                    alive = True
+                    fits = floor < worst * replicas
+                else:
+                    fits = floor < worst
+                alive = alive or (fits and size <= memory[kind])
             if not alive:
                 continue
             visited += 1
-            moved_old = moved
-            for position in range(class_pointers[group], class_pointers[group + 1]):
-                node = class_nodes[position]
-                inside[node] = True
-                if taken_targets[node] > 0:
-                    moved -= transfer[node]
-                if target_pointers[node + 1] - target_pointers[node] > taken_targets[node]:
-                    moved += transfer[node]
-                for link in range(source_pointers[node], source_pointers[node + 1]):
-                    source = sources[link]
-                    taken_targets[source] += 1
-                    if inside[source]:
-                        degree = target_pointers[source + 1] - target_pointers[source]
-                        if taken_targets[source] == degree:
-                            moved -= transfer[source]
-                    elif taken_targets[source] == 1:
-                        moved += transfer[source]
-            rest_ideal = child[edge]
+            smaller = child[edge]
             depth += 1
-            at[depth] = pointers[rest_ideal]
-            ideal_at[depth] = rest_ideal
+            at[depth] = follows[edge]
+            ideal_at[depth] = smaller
             class_at[depth] = group
             bytes_at[depth] = size
-            moved_before[depth] = moved_old
-            pinned_before[depth] = pinned
-            pinned = pin
+            pinned[depth] = pin
+            effort_at[depth] = done
             sync_at[depth] = sync_at[depth - 1] + sync[group]
-            effort_at[depth] = effort_at[depth - 1] + effort[group]
+            if least_of[smaller] >= worst:
+                continue
             for kind in range(kinds):
                 if size > memory[kind]:
                     continue
-                cost = 0.0
-                if pays[kind]:
-                    cost = moved
-                one = max(compute[kind, depth], cost) if overlap else compute[kind, depth] + cost
-                copies = 1
-                if kind == last:
-                    copies = replicas
+                busy = compute[kind, depth]
+                fixed = pin if pays[kind] else 0.0
+                floor = max(busy, fixed) if overlap else busy + fixed
+                copies = replicas if kind == last else 1
                 for copy in range(1, copies + 1):
-                    load = one
-                    if copy > 1:
-                        load = one / copy + sync_at[depth] * 2.0 * (copy - 1) / copy
-                    if load >= bound:
+                    reduce = sync_at[depth] * 2.0 * (copy - 1) / copy
+                    least = floor / copy + reduce
+                    if least >= worst:
                         continue
                     step = 0 if unlimited[kind] else stride[kind] * copy
-                    for state in range(step, states):
-                        if not useful[state]:
+                    for index in range(width):
+                        state = useful[index]
+                        if step > 0 and digit[kind, state] < copy:
                             continue
-                        if step > 0 and state // stride[kind] % (counts[kind] + 1) < copy:
+                        before = best[smaller, state - step]
+                        value = least + before if in_series else max(least, before)
+                        if value >= best[ideal, state] or value >= bound:
                             continue
-                        before = best[rest_ideal, state - step]
-                        value = load + before if in_series else max(load, before)
-                        if value < best[ideal, state] and value < bound:
-                            best[ideal, state] = value
-                            previous[ideal, state] = rest_ideal
-                            used_kind[ideal, state] = kind
-                            used_replicas[ideal, state] = copy
-    return best, previous, used_kind, used_replicas, visited
+                        # Only now the transfers are worth counting.
+                        if pays[kind]:
+                            while counted < depth:
+                                counted += 1
+                                moved_at[counted] = _with_class(
+                                    moved_at[counted - 1],
+                                    class_at[counted],
+                                    inside,
+                                    taken,
+                                    class_pointers,
+                                    class_nodes,
+                                    source_pointers,
+                                    sources,
+                                    target_pointers,
+                                    transfer,
+                                )
+                            moved = moved_at[depth]
+                            load = max(busy, moved) if overlap else busy + moved
+                            load = load / copy + reduce
+                            value = load + before if in_series else max(load, before)
+                            if value >= best[ideal, state] or value >= bound:
+                                continue
+                        best[ideal, state] = value
+                        previous[ideal, state] = smaller
+                        used_kind[ideal, state] = kind
+                        used_replicas[ideal, state] = copy
+                        worst = 0.0
+                        for other in range(width):
+                            worst = max(worst, best[ideal, useful[other]])
+                        worst = min(worst, bound)
+        least_of[ideal] = best[ideal].min()
+    return visited

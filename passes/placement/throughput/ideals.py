@@ -2,9 +2,10 @@
 
 best[I, a, b, ...] is the smallest largest load with which a, b, ... devices of each class can hold
 the ideal I (a set closed under predecessors): the minimum, over the ideals J within I, of the
-larger of best[J, one device less] and the load of that device holding I - J. Optimal among
-contiguous splits. ``ideals-linear`` does the same along one topological order, whose prefixes are
-the only ideals: near-optimal, and fast enough for any size.
+larger of best[J, one device less] and the load of that device holding I - J. Optimal among the
+splits whose devices can be put in an order that all edges follow. ``ideals-linear`` does the same
+along topological orders, whose prefixes are the only ideals: near-optimal, and fast enough for any
+size.
 
 Unlike the authors' program, no pair of ideals is stored, and the walk is bounded by the linear
 solution: nothing whose load already reaches it is continued, and no ideal is entered that no number
@@ -20,21 +21,33 @@ Source: Tarnawski et al., NeurIPS 2020 (arXiv 2006.16423), section 3.1; replicat
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import heapq
+import time
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from baechi_jax.ir.errors import BaechiError
 from baechi_jax.passes.placement.throughput.contraction import Contraction, contract
-from baechi_jax.passes.placement.workload import Workload, compressed
+from baechi_jax.passes.placement.throughput.dynamic_program import (
+    Kinds,
+    Lattice,
+    Model,
+    OutOfTimeError,
+    TooManyIdealsError,
+    chain,
+    lattice,
+    run,
+)
+from baechi_jax.passes.placement.workload import Workload
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+__all__ = ["IdealsOptions", "IdealsResult", "TooManyIdealsError", "solve_ideals", "solve_linear"]
 
-class TooManyIdealsError(BaechiError):
-    """The graph is too wide for the dynamic program over all ideals."""
+#: Orders that the linear program tries before ``ideals``: milliseconds that make its bound tighter.
+_ORDERS = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +62,12 @@ class IdealsOptions:
     replica_bytes_per_second: float = 1e10
     #: Give up beyond this many ideals.
     max_ideals: int = 300_000
+    #: ``ideals`` returns the linear solution after this many seconds; ``ideals-linear`` tries no
+    #: further order.
+    time_limit_seconds: float = float("inf")
+    #: Topological orders that ``ideals-linear`` tries: a depth-first one, then random ones.
+    orders: int = 1
+    seed: int = 0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -57,101 +76,80 @@ class IdealsResult:
 
     #: ``[node]``: the device of each node; of a replicated stage, its first device.
     device_of: NDArray[np.int64]
-    #: ``[device]``: over how many devices the stage on this device is replicated; zero if idle.
+    #: ``[device]``: over how many devices the stage on this device is replicated; one if not.
     replicas: NDArray[np.int64]
     max_load_seconds: float
     ideals: int
     visited_pairs: int
+    optimal: bool
 
 
 def solve_ideals(workload: Workload, options: IdealsOptions | None = None) -> IdealsResult | None:
     """The optimal contiguous split, or None where none fits.
 
-    Raises TooManyIdealsError where the graph has more than ``options.max_ideals``.
+    When the time limit passes, or on Ctrl-C, the linear solution is returned, not ``optimal``; None
+    then means that the linear program found none. Raises TooManyIdealsError where the graph has
+    more than ``options.max_ideals``.
     """
     options = options if options is not None else IdealsOptions()
+    deadline = time.monotonic() + options.time_limit_seconds
     contraction = contract(workload)
-    linear = _run(workload, contraction, chain(contraction), options, np.inf)
-    ideals = lattice(contraction, options.max_ideals)
+    linear = solve_linear(workload, replace(options, orders=max(options.orders, _ORDERS)))
     bound = np.inf if linear is None else linear.max_load_seconds
-    better = _run(workload, contraction, ideals, options, bound)
+    try:
+        ideals = lattice(contraction, options.max_ideals, deadline)
+        better = _run(workload, contraction, ideals, options, bound, deadline)
+    except (OutOfTimeError, KeyboardInterrupt):
+        return linear
     best = better if better is not None else linear
     if best is None:
         return None
     visited = better.visited_pairs if better is not None else 0
     return IdealsResult(
-        best.device_of, best.replicas, best.max_load_seconds, len(ideals.member), visited
+        best.device_of, best.replicas, best.max_load_seconds, len(ideals.member), visited, True
     )
 
 
 def solve_linear(workload: Workload, options: IdealsOptions | None = None) -> IdealsResult | None:
-    """The best split whose devices hold intervals of one depth-first topological order, or None."""
+    """The best split whose devices hold intervals of one of the topological orders, or None."""
     options = options if options is not None else IdealsOptions()
+    deadline = time.monotonic() + options.time_limit_seconds
     contraction = contract(workload)
-    return _run(workload, contraction, chain(contraction), options, np.inf)
+    best = _run(workload, contraction, chain(contraction), options, np.inf, np.inf)
+    random = np.random.default_rng(options.seed)
+    try:
+        for _ in range(1, options.orders):
+            if time.monotonic() > deadline:
+                break
+            shuffled = reordered(contraction, random.random(contraction.size))
+            bound = np.inf if best is None else best.max_load_seconds
+            found = _run(workload, shuffled, chain(shuffled), options, bound, deadline)
+            best = found if found is not None else best
+    except (OutOfTimeError, KeyboardInterrupt):
+        return best
+    return best
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Lattice:
-    """Ideals in an order in which smaller ones come first, and their covering relation (CSR)."""
-
-    member: NDArray[np.bool_]
-    pointers: NDArray[np.int64]
-    removed: NDArray[np.int64]
-    child: NDArray[np.int64]
-
-
-def chain(contraction: Contraction) -> Lattice:
-    """The prefixes of the classes in their topological order."""
-    size = contraction.size
-    member = np.tril(np.ones((size + 1, size), bool), -1)
-    pointers = np.concatenate([[0], np.arange(size + 1)])
-    return Lattice(member, pointers, np.arange(size), np.arange(size))
-
-
-def lattice(contraction: Contraction, limit: int) -> Lattice:
-    """Every ideal; raises TooManyIdealsError beyond ``limit``."""
-    size = contraction.size
-    before = [0] * size
-    after: list[list[int]] = [[] for _ in range(size)]
+def reordered(contraction: Contraction, key: NDArray[np.float64]) -> Contraction:
+    """The same classes, numbered in the topological order that takes the least ``key`` first."""
+    waiting = np.bincount(contraction.edges[:, 1], minlength=contraction.size)
+    after: list[list[int]] = [[] for _ in range(contraction.size)]
     for source, target in contraction.edges.tolist():
-        before[target] |= 1 << source
         after[source].append(target)
-    number = {0: 0}
-    layer = {0: [group for group in range(size) if not before[group]]}
-    above: list[int] = []
-    removed: list[int] = []
-    child: list[int] = []
-    while layer:
-        following: dict[int, list[int]] = {}
-        for ideal, ready in layer.items():
-            for group in ready:
-                larger = ideal | 1 << group
-                if larger not in number:
-                    if len(number) >= limit:
-                        raise TooManyIdealsError(
-                            f"the graph has more than {limit} ideals; use ideals-linear, "
-                            "local-search or milp-throughput, or raise max_ideals"
-                        )
-                    number[larger] = len(number)
-                    following[larger] = [other for other in ready if other != group] + [
-                        other for other in after[group] if not before[other] & ~larger
-                    ]
-                above.append(number[larger])
-                removed.append(group)
-                child.append(number[ideal])
-        layer = following
-    # Within an ideal the highest class is taken out first, which makes the content grow fast.
-    order = np.lexsort((-np.array(removed, np.int64), np.array(above, np.int64)))
-    pointers, edges = compressed(np.array(above, np.int64)[order], order, len(number))
-    width = (size + 7) // 8
-    packed = np.frombuffer(
-        b"".join(ideal.to_bytes(width, "little") for ideal in number), np.uint8
-    ).reshape(len(number), width)
-    member = np.unpackbits(packed, axis=1, bitorder="little")[:, :size].astype(bool)
-    return Lattice(
-        member, pointers, np.array(removed, np.int64)[edges], np.array(child, np.int64)[edges]
-    )
+    heap = [(float(key[group]), group) for group in np.flatnonzero(waiting == 0).tolist()]
+    heapq.heapify(heap)
+    rank = np.zeros(contraction.size, np.int64)
+    count = 0
+    while heap:
+        _, group = heapq.heappop(heap)
+        rank[group] = count
+        count += 1
+        for target in after[group]:
+            waiting[target] -= 1
+            if waiting[target] == 0:
+                heapq.heappush(heap, (float(key[target]), target))
+    edges = rank[contraction.edges] if len(contraction.edges) else contraction.edges
+    return Contraction(rank[contraction.label], edges, contraction.size)
 
 
 def _run(
@@ -160,14 +158,12 @@ def _run(
     ideals: Lattice,
     options: IdealsOptions,
     bound: float,
+    deadline: float,
 ) -> IdealsResult | None:
     """The best split over ``ideals`` whose largest load is below ``bound``."""
-    from baechi_jax.passes.placement.throughput._kernels import best_loads
-
     order = sorted(range(len(workload.classes)), key=lambda kind: workload.classes[kind].count)
     classes = [workload.classes[kind] for kind in order]
-    size = contraction.size
-    label = contraction.label
+    size, label = contraction.size, contraction.label
     seconds = np.array([np.bincount(label, kind.seconds, size) for kind in classes])
     effort = np.where(np.isfinite(seconds[-1]), seconds[-1], 0.0)
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -175,50 +171,32 @@ def _run(
     if not np.isfinite(bound):
         bound = 1.0 + float(np.where(np.isfinite(seconds), seconds, 0.0).sum(axis=1).max())
         bound += 2.0 * float(workload.transfer_seconds.sum())
-    sources = workload.predecessors()
-    targets = workload.successors()
-    held = np.bincount(label, workload.bytes, size)
-    sync = np.bincount(label, workload.parameter_bytes, size) / options.replica_bytes_per_second
-    best, previous, used_kind, used_replicas, visited = best_loads(
-        ideals.pointers,
-        ideals.removed,
-        ideals.child,
-        ideals.member,
-        *compressed(label, np.arange(workload.size), size),
-        *sources,
-        *targets,
-        label,
-        seconds,
-        held,
-        workload.transfer_seconds,
-        sync,
-        np.array([kind.count for kind in classes]),
-        np.array([kind.memory_bytes * (1 + 1e-12) for kind in classes]),
-        np.array([kind.transfers for kind in classes]),
-        bound,
-        options.overlap,
-        options.replicas,
-        False,
-        np.zeros(len(classes), bool),
-        effort,
-        rates.max(axis=1) if size else np.zeros(len(classes)),
+    replicas = min(options.replicas, classes[-1].count)
+    found = run(
+        workload,
+        contraction,
+        ideals,
+        Kinds(classes, [False] * len(classes), seconds),
+        Model(
+            overlap=options.overlap,
+            replicas=max(1, replicas),
+            replica_bytes_per_second=options.replica_bytes_per_second,
+        ),
+        bound=bound,
+        effort=effort,
+        exchange=rates.max(axis=1) if size else np.zeros(len(classes)),
+        deadline=deadline,
     )
-    if not np.isfinite(best[-1, -1]):
+    if found is None:
         return None
-    # Read the choices back from the whole graph down.
+    value, stages, visited = found
     first = np.concatenate([[0], np.cumsum([kind.count for kind in workload.classes])])
     next_free = [int(first[kind]) for kind in order]
-    stride = np.cumprod([1] + [kind.count + 1 for kind in classes])
     device_of = np.zeros(workload.size, np.int64)
-    replicas = np.zeros(workload.devices, np.int64)
-    ideal, state = len(best) - 1, best.shape[1] - 1
-    while ideal:
-        smaller, kind = int(previous[ideal, state]), int(used_kind[ideal, state])
-        copies = int(used_replicas[ideal, state])
-        content = ideals.member[ideal] & ~ideals.member[smaller]
-        device = next_free[kind]
-        next_free[kind] += copies
-        device_of[content[label]] = device
-        replicas[device] = copies
-        ideal, state = smaller, state - int(stride[kind]) * copies
-    return IdealsResult(device_of, replicas, float(best[-1, -1]), len(best), int(visited))
+    copies = np.ones(workload.devices, np.int64)
+    for stage in stages:
+        device = next_free[stage.kind]
+        next_free[stage.kind] += stage.replicas
+        device_of[stage.content[label]] = device
+        copies[device] = stage.replicas
+    return IdealsResult(device_of, copies, value, len(ideals.member), visited, False)
