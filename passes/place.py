@@ -71,7 +71,8 @@ def write_placement(
     entries = argument_attributes(func)
     for index, entry in enumerate(entries):
         entry["baechi.devices"] = (assignment[source.node_of_argument(index)],)
-    set_argument_attributes(func, entries)
+    if entries:
+        set_argument_attributes(func, entries)
     for index, task in enumerate(source.tasks):
         task.attributes["baechi.devices"] = (assignment[source.node_of_task(index)],)
     # Tasks that take no time start when what they read starts: program order keeps them apart.

@@ -72,6 +72,7 @@ class RefinePlacement(Pass):
             write_placement(module, source, assignment, found.simulation)
             makespan = found.simulation.makespan_seconds
             bound = entries.get("bound_seconds", 0.0)
+            entries["status"] = "refined"
             entries["makespan_seconds"] = makespan
             if isinstance(bound, float) and makespan > 0:
                 entries["gap"] = (makespan - bound) / makespan
