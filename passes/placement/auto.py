@@ -10,10 +10,10 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 
 from baechi_jax.passes.placement.baselines import expert, single
-from baechi_jax.passes.placement.bounds import memory_gap
+from baechi_jax.passes.placement.bounds import MemoryGap, memory_gap
 from baechi_jax.passes.placement.errors import InfeasiblePlacementError, PlacerError
 from baechi_jax.passes.placement.infeasible import infeasible
 from baechi_jax.passes.placement.ledger import Profiles
@@ -70,8 +70,8 @@ def choose(
     for at most so long; zero leaves it out. Raises PlacerError for an unknown placer or one
     that cannot be used on this problem, InfeasiblePlacementError when nothing fits.
     """
-    chooser = _Chooser(problem, time_limit, seed)
-    runs = chooser.proposals(placer)
+    chooser = _Chooser(problem, placer, time_limit, seed)
+    runs = chooser.proposals()
     if placer == "auto" and auto_milp_seconds > 0 and problem.devices > 1:
         runs.append(partial(chooser.milp, min(time_limit, auto_milp_seconds)))
     for propose in runs:
@@ -85,8 +85,11 @@ def choose(
 
 
 class _Chooser:
-    def __init__(self, problem: PlacementProblem, time_limit: float, seed: int) -> None:
+    def __init__(
+        self, problem: PlacementProblem, placer: str, time_limit: float, seed: int
+    ) -> None:
         self.problem = problem
+        self.placer = placer
         self.time_limit = time_limit
         self.seed = seed
         self.profiles = Profiles(problem)
@@ -98,9 +101,9 @@ class _Chooser:
 
     # Proposing ----------------------------------------------------------------------------------
 
-    def proposals(self, placer: str) -> list[Callable[[], Placement]]:
+    def proposals(self) -> list[Callable[[], Placement]]:
         """The placers to run."""
-        problem, profiles = self.problem, self.profiles
+        problem, profiles, placer = self.problem, self.profiles, self.placer
         singles = [partial(single, problem, device) for device in range(problem.devices)]
         named: dict[str, Callable[[], Placement]] = {
             "m-topo": partial(m_topo, problem, profiles),
@@ -143,9 +146,15 @@ class _Chooser:
         placement = propose()
         logger.debug("%s took %.3f s", placement.placer, time.perf_counter() - before)
         candidate = self._judge(placement)
-        if not candidate.fits and not placement.placer.startswith("single"):
+        one_device = placement.placer.startswith("single")
+        if not candidate.fits and not one_device and self.gap is None:
             candidate = self._repaired(candidate)
         self.candidates.append(candidate)
+
+    @cached_property
+    def gap(self) -> MemoryGap | None:
+        """The proof that nothing fits, if there is one."""
+        return memory_gap(self.problem)
 
     def _judge(self, placement: Placement) -> Candidate:
         simulation = self.known.get(placement.assignment)
@@ -177,10 +186,11 @@ class _Chooser:
 
     def decide(self) -> Choice:
         """The best that fits, after packing for memory alone where nothing does."""
-        if not any(candidate.fits for candidate in self.candidates):
-            self._pack()
-        if not any(candidate.fits for candidate in self.candidates):
-            self._wait()
+        if not self._something_fits():
+            if self.gap is None and not self.placer.startswith("single"):
+                self._pack()
+            if self.gap is None and not self._something_fits():
+                self._wait()
         fitting = [candidate for candidate in self.candidates if candidate.fits]
         if not fitting:
             raise self._infeasible()
@@ -188,13 +198,14 @@ class _Chooser:
         best = min(fitting, key=lambda each: each.simulation.makespan_seconds)
         return Choice(best, tuple(self.candidates))
 
+    def _something_fits(self) -> bool:
+        return any(candidate.fits for candidate in self.candidates)
+
     def _pack(self) -> None:
         if self.problem.devices == 1 or not self.problem.groups:
             return
         packed = pack(self.problem, self.profiles, self.limits)
         self._add_packing("packing", packed)
-        if memory_gap(self.problem) is not None:
-            return
         for share in _PACKING_SHARES:
             if self.candidates[-1].fits:
                 return
@@ -218,7 +229,7 @@ class _Chooser:
             again = self._judge(candidate.placement)
             one_device = candidate.placement.placer.startswith("single")
             self.candidates.append(again if again.fits or one_device else self._repaired(again))
-        if not any(candidate.fits for candidate in self.candidates):
+        if not self._something_fits() and not self.placer.startswith("single"):
             found = enumerate_all(self.problem)
             if found is not None:
                 self._add_packing("all placements", found)
@@ -239,4 +250,4 @@ class _Chooser:
             (each.placement.placer, each.placement.assignment, each.simulation)
             for each in self.candidates
         ]
-        return infeasible(self.problem, self.profiles, tried)
+        return infeasible(self.problem, self.profiles, tried, self.gap, self.placer)

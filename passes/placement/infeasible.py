@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from baechi_jax.passes.placement.bounds import memory_gap
+from baechi_jax.passes.placement.bounds import MemoryGap
 from baechi_jax.passes.placement.errors import InfeasiblePlacementError, Shortfall
 from baechi_jax.passes.placement.ledger import Profiles
 from baechi_jax.passes.placement.placement import expand
@@ -28,8 +28,13 @@ def infeasible(
     problem: PlacementProblem,
     profiles: Profiles,
     tried: Sequence[tuple[str, tuple[int, ...], Simulation]],
+    gap: MemoryGap | None,
+    placer: str,
 ) -> InfeasiblePlacementError:
-    """The error for a problem on which all of ``tried`` (placer, assignment, simulation) fail."""
+    """The error for a problem on which all of ``tried`` (placer, assignment, simulation) fail.
+
+    ``gap``: the proof that nothing fits, if there is one; ``placer``: what was asked for.
+    """
     limits = problem.lists.limit_bytes
     name, assignment, simulation = min(tried, key=lambda each: each[2].excess_bytes(limits))
     shortfalls = tuple(
@@ -37,8 +42,13 @@ def infeasible(
         for device, (peak, limit) in enumerate(zip(simulation.peak_bytes, limits))
         if peak > limit
     )
-    lines = [f"no placement fits the memory of {_machine(problem)}."]
-    gap = memory_gap(problem)
+    headline = f"no placement fits the memory of {_machine(problem)}."
+    if placer.startswith("single") and problem.devices > 1:
+        headline = (
+            f"placer '{placer}' keeps all that it can on one device, and none holds it "
+            f"({_machine(problem)}); placer 'auto' spreads it."
+        )
+    lines = [headline]
     if gap is not None:
         what = (
             "all that lives at once"

@@ -286,3 +286,13 @@ def test_message_of_one_device() -> None:
     problem = training_problem(2, machine(1, 1 << 20))
     with pytest.raises(InfeasiblePlacementError, match=r"the memory of the device \(1.00 MiB\)"):
         choose(problem)
+
+
+def test_one_device_asked_for_is_one_device_or_an_error() -> None:
+    problem = training_problem(12, machine(4, 20 << 20))
+    choose(problem)
+    message = (
+        "placer 'single' keeps all that it can on one device, and none holds it.*'auto' spreads"
+    )
+    with pytest.raises(InfeasiblePlacementError, match=message):
+        choose(problem, "single")
