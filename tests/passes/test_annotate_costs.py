@@ -99,7 +99,7 @@ def test_a_task_costs_the_same_with_and_without_annotation() -> None:
     assert _whole(module) == bare
 
 
-# Tables -----------------------------------------------------------------------------------------------
+# Tables -------------------------------------------------------------------------------------------
 
 
 def _product(module: Module) -> Operation:
@@ -187,7 +187,7 @@ def test_a_topology_can_come_from_a_file(tmp_path: Path) -> None:
     path.write_text(_TWO_KINDS.to_json())
     module = _module(_layer, _f(8, 8), _f(8, 8))
     del module.attributes["baechi.topology"]
-    with pytest.raises(PassError, match="has no 'baechi.topology'"):
+    with pytest.raises(PassError, match=r"has no 'baechi\.topology'"):
         AnnotateCosts().run(module)
     AnnotateCosts(topology=str(path)).run(module)
     assert module.attributes["baechi.topology"] == _TWO_KINDS

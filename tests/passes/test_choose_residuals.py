@@ -54,7 +54,7 @@ def _copies(module: Module) -> list[Operation]:
     return [op for op in module.main.body.ops if "rematted_computation" in op.location.name]
 
 
-# Models ---------------------------------------------------------------------------------------------
+# Models -------------------------------------------------------------------------------------------
 
 
 def _layer(p: Any, x: jax.Array) -> jax.Array:
@@ -146,7 +146,7 @@ _MODELS: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "custom derivative": (_custom, (_W, _f(8, 16))),
 }
 
-# Values ---------------------------------------------------------------------------------------------
+# Values -------------------------------------------------------------------------------------------
 
 
 def _materialised(args: Any) -> Any:
@@ -178,7 +178,7 @@ def test_values_and_gradients_are_those_of_jit(name: str) -> None:
         np.testing.assert_allclose(left, right, rtol=tolerance, atol=tolerance)
 
 
-# What is chosen --------------------------------------------------------------------------------------
+# What is chosen -----------------------------------------------------------------------------------
 
 
 def test_a_transformer_keeps_less_than_half() -> None:
@@ -284,7 +284,7 @@ def test_a_second_run_finds_nothing_more() -> None:
     assert len(module.main.body.ops) == count
 
 
-# The minimum cut --------------------------------------------------------------------------------------
+# The minimum cut ----------------------------------------------------------------------------------
 
 
 @st.composite
