@@ -18,6 +18,7 @@ from baechi_jax.ir.attributes import (
     as_tuple,
     register_attribute,
 )
+from baechi_jax.ir.builder import Builder
 from baechi_jax.ir.core import (
     Block,
     BlockArgument,
@@ -65,6 +66,7 @@ __all__ = [
     "BaechiError",
     "Block",
     "BlockArgument",
+    "Builder",
     "Cost",
     "DenseArray",
     "DenseElements",

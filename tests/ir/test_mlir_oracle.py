@@ -1,5 +1,6 @@
 """Our text against MLIR's own parser and printer, on random modules."""
 
+import contextlib
 import string
 from typing import Any
 
@@ -21,6 +22,7 @@ from baechi_jax.ir.attributes import (
 )
 from baechi_jax.ir.core import Block, Module, Operation, Region, Value
 from baechi_jax.ir.cost import Cost, DeviceMemory
+from baechi_jax.ir.errors import VerificationError
 from baechi_jax.ir.fingerprint import fingerprint
 from baechi_jax.ir.floats import FLOAT_FORMATS, from_bits
 from baechi_jax.ir.location import UNKNOWN, Location
@@ -37,6 +39,7 @@ from baechi_jax.ir.types import (
     TokenType,
     Type,
 )
+from baechi_jax.ir.verifier import verify
 
 # What MLIR makes of a text --------------------------------------------------------------------
 
@@ -217,7 +220,9 @@ locations = st.one_of(
         texts,
     ),
 )
-operation_names = st.sampled_from(["jax.add", "baechi.task", "x", 'odd.name "é\\', "other.op-2"])
+operation_names = st.sampled_from(
+    ["jax.add", "baechi.task", "baechi.yield", "x", 'odd.name "é\\', "other.op-2"]
+)
 
 
 @st.composite
@@ -292,6 +297,16 @@ def test_printing_what_was_parsed_is_a_fixed_point(module: Module) -> None:
 @given(modules())
 def test_mlir_reads_what_we_print_and_we_read_what_it_prints(module: Module) -> None:
     check_against_mlir(module)
+
+
+@settings(relaxed, max_examples=40)
+@given(modules())
+def test_the_verifier_refuses_in_one_way_only(module: Module) -> None:
+    with contextlib.suppress(VerificationError):
+        verify(module)
+    for op in module.walk():
+        with contextlib.suppress(VerificationError):
+            verify(op)
 
 
 @pytest.mark.slow
