@@ -40,6 +40,7 @@ from jax.sharding import SingleDeviceSharding
 
 __all__ = [
     "ARRAY_TYPE",
+    "SHARDING_ATTRIBUTE",
     "ClosedJaxpr",
     "DropVar",
     "Executable",
@@ -358,12 +359,13 @@ def extend_call_params(params: dict[str, Any], extra: int) -> dict[str, Any]:
 class LoweredJaxpr:
     """A jaxpr lowered for one platform, not yet compiled for any device of it."""
 
-    __slots__ = ("_lowering", "_out_count", "in_count")
+    __slots__ = ("_lowering", "_out_count", "donated")
 
-    def __init__(self, lowering: Any, in_count: int, out_count: int) -> None:
+    def __init__(self, lowering: Any, donated: tuple[bool, ...], out_count: int) -> None:
         self._lowering = lowering
-        self.in_count = in_count
         self._out_count = out_count
+        #: Which arguments give their buffers away.
+        self.donated = donated
 
     def compile(
         self, device: jax.Device, compiler_options: Sequence[tuple[str, Any]] = ()
@@ -379,7 +381,7 @@ class LoweredJaxpr:
             compiler_options_kvs=tuple(compiler_options),
             device_list=SingleDeviceSharding(device)._internal_device_list,
         )
-        in_tree = jax.tree.structure(((0,) * self.in_count, {}))
+        in_tree = jax.tree.structure(((0,) * len(self.donated), {}))
         out_tree = jax.tree.structure([0] * self._out_count)
         params = _stages.CompiledCallParams(
             loaded, False, in_tree, out_tree, lowering.const_args, None, None
@@ -464,11 +466,14 @@ def lower_jaxpr(jaxpr: Any, name: str, donated: Sequence[bool], device: jax.Devi
             lowering_parameters=_mlir.LoweringParameters(),
             pgle_profiler=None,
         )
-    return LoweredJaxpr(lowering, ins, outs)
+    return LoweredJaxpr(lowering, tuple(donated), outs)
 
 
 #: The class of ordinary arrays (random keys are ``jax.Array`` of another class).
 ARRAY_TYPE: type[jax.Array] = _ArrayImpl
+
+#: Where such an array keeps its sharding; the public property goes through Python. 0.10-0.12.
+SHARDING_ATTRIBUTE = "_sharding"
 
 
 def batched_copy(shardings: Sequence[SingleDeviceSharding]) -> Callable[..., Sequence[jax.Array]]:

@@ -38,11 +38,15 @@ PROGRESS_AFTER_SECONDS = 1.0
 
 @dataclass(frozen=True, slots=True)
 class CompiledTask:
-    """The executable of one task on its device. Tasks that are alike share the executable."""
+    """The executable of one task on its device. Tasks that are alike share the executable.
+
+    ``taken`` are the positions of the inputs whose buffers it takes, and which JAX then deletes.
+    """
 
     operation: Operation
     device: jax.Device
     executable: compat.Executable
+    taken: tuple[int, ...] = ()
 
     def __str__(self) -> str:
         return describe_task(self.operation, self.device)
@@ -75,7 +79,7 @@ def compile_program(
     donations = {item.task: item.donated for item in program.instructions if isinstance(item, Run)}
     lowered: dict[Hashable, compat.LoweredJaxpr] = {}
     futures: dict[Hashable, Future[compat.Executable]] = {}
-    chosen: list[Hashable] = []
+    chosen: list[tuple[Hashable, Hashable]] = []
     owners: dict[Hashable, int] = {}
     started = time.monotonic()
     with _pool(options.threads) as pool:
@@ -88,10 +92,10 @@ def compile_program(
             if place not in futures:
                 futures[place] = pool.submit(lowered[key].compile, device, options.compiler_options)
                 owners[place] = index
-            chosen.append(place)
+            chosen.append((key, place))
         _await(list(futures.values()), started, options.progress)
     compiled: list[CompiledTask] = []
-    for index, at in enumerate(chosen):
+    for index, (key, at) in enumerate(chosen):
         task = program.tasks[index]
         device = devices[task_device(task)]
         try:
@@ -99,7 +103,8 @@ def compile_program(
         except Exception as error:
             what = describe_task(program.tasks[owners[at]], device)
             raise CompilationError(f"XLA cannot compile {what}: {error}") from error
-        compiled.append(CompiledTask(task, device, executable))
+        taken = (position for position, given in enumerate(lowered[key].donated) if given)
+        compiled.append(CompiledTask(task, device, executable, tuple(taken)))
     return compiled
 
 

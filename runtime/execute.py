@@ -11,6 +11,7 @@ up.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -23,6 +24,18 @@ from baechi_jax.runtime.errors import ExecutionError, execution_error
 from baechi_jax.runtime.instructions import Copy, Instruction, Program, Put, Run, Wait
 from baechi_jax.runtime.pacing import Pacer, last_runs, steps_in_flight
 from baechi_jax.runtime.transport import copier, mover
+
+#: What the loop of a step reads: function, reader of its inputs, first output slot and the one
+#: after the last, slots to clear, slots to delete, instruction.
+Step = tuple[
+    Callable[..., Sequence[Any]],
+    Callable[[Sequence[Any]], Sequence[Any]],
+    int,
+    int,
+    tuple[int, ...],
+    tuple[int, ...],
+    Instruction,
+]
 
 #: ``(function, input slots, output slots, slots to clear, slots to delete, instruction)``.
 Linked = tuple[
@@ -52,6 +65,11 @@ class Executor:
         self._alone = steps == 1
         if self._pacer is not None:
             self._mark_ends()
+        self._steps = [
+            _step(linked, is_last=position == len(self._linked) - 1)
+            for position, linked in enumerate(self._linked)
+        ]
+        self._gather_results = _gather(program.results)
         #: Donated arguments that are results as they are.
         self._given_back = [slot for slot in program.results if slot < len(program.arguments)]
 
@@ -70,13 +88,11 @@ class Executor:
         slots: list[Any] = [*arguments, *self._blank]
         if self._pacer is not None:
             self._pace(self._pacer, arguments, lost)
-        for function, inputs, outputs, drops, deletes, item in self._linked:
+        for function, gather, first, end, drops, deletes, item in self._steps:
             try:
-                results = function(*[slots[slot] for slot in inputs])
+                slots[first:end] = function(*gather(slots))
             except Exception as error:
                 raise self.error(item, error, arguments, lost) from error
-            for slot, result in zip(outputs, results):
-                slots[slot] = result
             for slot in deletes:
                 slots[slot].delete()
             for slot in drops:
@@ -87,7 +103,7 @@ class Executor:
         """The results of a step that has left its values in ``slots``."""
         for slot in self._given_back:
             slots[slot] = _committed(slots[slot])
-        return [slots[slot] for slot in self.program.results]
+        return list(self._gather_results(slots))
 
     def error(
         self,
@@ -145,8 +161,13 @@ class Executor:
         arguments = self.program.arguments
         # XLA deletes what it takes; a donated argument that merely dies must be deleted here, since
         # the caller still holds the array. What this step made itself dies with its slot.
+        taken: set[int] = set()
+        if isinstance(item, Run):
+            taken = {item.inputs[position] for position in self.tasks[item.task].taken}
         deletes = tuple(
-            slot for slot in item.drops if slot < len(arguments) and arguments[slot].donated
+            slot
+            for slot in item.drops
+            if slot < len(arguments) and arguments[slot].donated and slot not in taken
         )
         outputs = () if isinstance(item, Wait) else item.outputs
         return (self._function(item), item.inputs, outputs, item.drops, deletes, item)
@@ -189,6 +210,24 @@ class Executor:
             if isinstance(other, Run) and wanted & set(other.outputs)
         ]
         return ", ".join(names)
+
+
+def _step(linked: Linked, *, is_last: bool) -> Step:
+    """``linked`` for the loop of a step: slots are read and written without a loop of Python's."""
+    function, inputs, outputs, drops, deletes, item = linked
+    first = outputs[0] if outputs else 0
+    end = first + len(outputs)
+    assert outputs == tuple(range(first, end)), "an instruction's results have neighbouring slots"
+    # What is left at the end goes with the list itself.
+    return function, _gather(inputs), first, end, () if is_last else drops, deletes, item
+
+
+def _gather(slots: Sequence[int]) -> Callable[[Sequence[Any]], Sequence[Any]]:
+    """A function that reads ``slots`` of a list."""
+    if len(slots) > 1:
+        return operator.itemgetter(*slots)
+    # itemgetter gives no tuple for one slot, and takes no fewer.
+    return lambda values: [values[slot] for slot in slots]
 
 
 def _committed(array: jax.Array) -> jax.Array:

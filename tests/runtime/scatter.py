@@ -14,7 +14,13 @@ from baechi_jax.ir.core import Module, Operation
 from baechi_jax.ir.function import argument_attributes, set_argument_attributes
 from baechi_jax.ir.types import TokenType
 from baechi_jax.passes.registry import Pass, register_pass
-from baechi_jax.passes.tasks import build_tasks, set_task_cost, tasks_of, topology_of
+from baechi_jax.passes.tasks import (
+    TaskCosts,
+    build_tasks,
+    set_task_cost,
+    tasks_of,
+    topology_of,
+)
 
 
 @register_pass
@@ -36,8 +42,9 @@ class Chop(Pass):
         size = max(1, -(-len(ops) // self.pieces))
         clusters = [ops[start : start + size] for start in range(0, len(ops), size)]
         names = [{"sym_name": f"t{index}"} for index in range(len(clusters))]
+        costs = TaskCosts(topology_of(module))
         for task in build_tasks(func, clusters, names):
-            set_task_cost(task, topology_of(module))
+            set_task_cost(task, costs)
 
 
 @register_pass
