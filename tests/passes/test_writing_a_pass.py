@@ -37,6 +37,7 @@ def shell(command: str, folder: Path) -> subprocess.CompletedProcess[str]:
         stderr=subprocess.STDOUT,
         text=True,
         timeout=120,
+        check=False,
     )
 
 
