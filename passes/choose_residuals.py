@@ -12,14 +12,15 @@ only an operation that is not cheap can make; sinks those that the backward pass
 what is kept. Arguments, literals and results of the step live anyway: they cost nothing. So does
 what a remat's barrier reads: that is the user's own choice of what to keep, and stays as it is.
 
-Never computed again: random bits, operations with effects, whatever is not in ``cheap``, and where a
-skip connection joins. To make the sum ``x + f(x)`` again one needs the ``x`` of this layer, which
+Never computed again: random bits, operations with effects, whatever is not in ``cheap``, and where
+a skip connection joins. To make the sum ``x + f(x)`` again one needs the ``x`` of this layer, which
 is the sum of the layer before, and so on: the cut would find that chain cheap in bytes, but it
-carries values of every layer to the backward pass of the last, which may sit on another device.
-A join is an operation on values of its own size that are not equally many kernels deep. Copies
-keep ``baechi.eqn``; their name stack says ``transpose(...)/rematted_computation``, as JAX's own
-recomputation does, so later passes count them to the backward pass. Where forward and backward end
-up in one task, XLA merges the copies with their originals and decides itself.
+carries values of every layer to the backward pass of the last, which may sit on another device. A
+join is an operation on values of its own size that are not equally many kernels deep.
+
+Copies keep ``baechi.eqn``; their name stack says ``transpose(...)/rematted_computation``, as JAX's
+own recomputation does, so later passes count them to the backward pass. Where forward and backward
+end up in one task, XLA merges the copies with their originals and decides itself.
 """
 
 from __future__ import annotations
