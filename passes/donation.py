@@ -1,10 +1,11 @@
 """Which operand of a task may give its buffer to which result.
 
-XLA writes the result over the operand, so every read of the operand must come before: each reader
-is a strict ancestor of the operation that makes the result, or is that operation itself and
-elementwise. Readers are also those into which XLA may fuse a reader: it computes cheap operations
-again in each kernel that needs them. Where this does not hold XLA saves the operand in a copy, and
-a donation that frees nothing would be counted as memory saved. State that is updated in the task
+XLA writes the result over the operand, so every kernel that reads the operand must come before: it
+is a strict ancestor of the operation that makes the result, or makes the result itself and is
+elementwise. XLA fuses a cheap operation into the one that reads it; where several read it, XLA may
+compute it again in each, and which kernels read the operand is not known. Where this does not hold
+XLA saves the operand in a copy, and a donation that frees nothing would be counted as memory saved.
+State that is updated in the task
 (a parameter and its next value) is donated in any case, as ``jax.jit`` does.
 
 JAX pairs donated operands and results of one type in the order in which they stand, so the results
@@ -90,33 +91,29 @@ def _overwritten_last(
     before = known.get(result)
     if before is None:
         before = known[result] = _ancestors(maker)
-    for reader in _readers(body, body.arguments[operand]):
-        if reader is maker:
-            in_place = maker.name in _IN_PLACE and maker.operands[0] is body.arguments[operand]
+    argument = body.arguments[operand]
+    for user in argument.users:
+        kernel = _kernel_of(body, _top_level(body, user))
+        if kernel is maker:
+            in_place = maker.name in _IN_PLACE and maker.operands[0] is argument
             if not (in_place or kind_of(maker) in _ELEMENTWISE):
                 return False
-        elif reader not in before:
+        elif kernel is None or kernel not in before:
             return False
     return True
 
 
-def _readers(body: Block, argument: Value) -> set[Operation]:
-    """Operations of ``body`` that read ``argument``, or may be fused with one that does."""
-    seen: set[Operation] = set()
-    stack = [_top_level(body, user) for user in argument.users]
-    while stack:
-        op = stack.pop()
-        if op in seen:
-            continue
-        seen.add(op)
-        if kind_of(op) in _FUSED:
-            stack += [
-                user
-                for result in op.results
-                for user in result.users
-                if user.parent is body and kind_of(user) in _FUSING
-            ]
-    return seen
+def _kernel_of(body: Block, op: Operation) -> Operation | None:
+    """The last operation of the kernel in which ``op`` is; None where there may be many."""
+    while kind_of(op) in _FUSED:
+        readers = dict.fromkeys(user for result in op.results for user in result.users)
+        fusing = [r for r in readers if r.parent is body and kind_of(r) in _FUSING]
+        if not fusing:
+            return op
+        if len(readers) > 1:
+            return None
+        op = fusing[0]
+    return op
 
 
 def _top_level(body: Block, op: Operation) -> Operation:
