@@ -14,13 +14,13 @@ import re
 from collections.abc import Callable, Sequence
 from typing import NoReturn, TypeVar
 
-from baechi_jax.ir.attribute_parser import AttributeParser
 from baechi_jax.ir.attributes import Attribute
 from baechi_jax.ir.core import Block, Module, Operation, Region, Value
 from baechi_jax.ir.lexer import Scanner
 from baechi_jax.ir.pause_collection import paused_collection
 from baechi_jax.ir.type_parser import FAST_LOCATION, SIMPLE_TYPE
-from baechi_jax.ir.types import ScalarType, Type
+from baechi_jax.ir.types import Type
+from baechi_jax.ir.value_parser import OPERAND, RESULT, ValueParser
 
 _T = TypeVar("_T")
 
@@ -32,18 +32,14 @@ _HEAD = re.compile(
     r'\s*(?:(?:(%[\w$.-]+)|(%[^="]*?))\s*=\s*)?"([^"\\\n]+)"\s*\(([^()]*)\)', re.ASCII
 )
 _RESULTS = re.compile(r'\s*(%[^="]*?)\s*=\s*', re.ASCII)
-_RESULT = re.compile(rf"({_NAME})(?:\s*:\s*(\d+))?", re.ASCII)
-_OPERAND = re.compile(rf"{_NAME}(?:#\d+)?", re.ASCII)
 #: The types of nearly every operation, and its location if that has a common form.
 _TAIL = re.compile(
     rf'\s*:\s*(\((?:[^()"]|"[^"()\\\n]*")*\)\s*->\s*'
     rf'(?:\((?:[^()"]|"[^"()\\\n]*")*\)|{SIMPLE_TYPE}))(?:{_LOCATION})?',
     re.ASCII,
 )
-_COMMA = re.compile(r"\s*,\s*")
 _LABEL = re.compile(r"\s*\^([\w$.-]+)\s*", re.ASCII)
 _ARGUMENT = re.compile(rf"\s*({_NAME})\s*:", re.ASCII)
-_AUTOMATIC_NAME = re.compile(r"%(?:\d+|arg\d+)(?:#\d+)?$", re.ASCII)
 _BARE_OPERATION = re.compile(r"\s*([a-z_]\w*(?:\.\w+)*)", re.ASCII)
 
 #: Operations whose regions see no value from outside, so that names start afresh.
@@ -86,18 +82,12 @@ def parse_type(text: str, filename: str = "<text>") -> Type:
     return parser.run(parser.read_type)
 
 
-class _Parser(AttributeParser):
+class _Parser(ValueParser):
     """Parses operations; ``_values`` and the lists beside it belong to the isolated region."""
 
     def __init__(self, scanner: Scanner) -> None:
         super().__init__(scanner)
         self._signatures: dict[str, tuple[tuple[Type, ...], tuple[Type, ...]]] = {}
-        #: Name (``%0``, ``%0#1``) -> value, for every name that is visible here.
-        self._values: dict[str, Value] = {}
-        #: Names defined in the innermost region, to be forgotten at its end.
-        self._defined: list[str] = []
-        #: Names used before their definition: a stand-in, and where the first use is.
-        self._forward: dict[str, tuple[Value, int]] = {}
 
     def run(self, rule: Callable[[], _T]) -> _T:
         """Apply ``rule`` to the whole text."""
@@ -122,7 +112,7 @@ class _Parser(AttributeParser):
                 self.skip_alias_definition()
             else:
                 ops.append(self.operation())
-        self._check_forward()
+        self.check_forward()
         return ops
 
     # Operations -------------------------------------------------------------------------------
@@ -141,7 +131,7 @@ class _Parser(AttributeParser):
             result = None
             results, results_start, name, operand_text, operands_start = self._slow_head()
             pos = scanner.pos
-        operands = self._operands(operand_text, operands_start) if operand_text else []
+        operands = self.operands(operand_text, operands_start) if operand_text else []
 
         char = text[pos + 1 : pos + 2]
         if text[pos : pos + 1] == " " and char in (":", "{", "("):
@@ -194,18 +184,18 @@ class _Parser(AttributeParser):
                 )
             for index, (operand, type_) in enumerate(zip(operands, inputs)):
                 if operand.type != type_:
-                    self._wrong_type(operand, index, operand_text, type_, operands_start, name)
+                    self.wrong_type(operand, index, operand_text, type_, operands_start, name)
         if name == "builtin.module":
             op: Operation = self._module(operands, outputs, attributes, regions, begin)
             op.location = location
         else:
             op = Operation(name, operands, outputs, attributes, regions, location)
         if result is not None and len(op.results) == 1 and head is not None:
-            self._define(result, op.results[0], head.start(1))
+            self.define(result, op.results[0], head.start(1))
         elif result is not None and head is not None:
-            self._name_results(op, result, head.start(1))
+            self.name_results(op, result, head.start(1))
         elif results is not None:
-            self._name_results(op, results, results_start)
+            self.name_results(op, results, results_start)
         return op
 
     def _module(
@@ -254,7 +244,7 @@ class _Parser(AttributeParser):
             return results, start, name, "", begin
         while True:
             scanner.peek()
-            if not scanner.match(_OPERAND):
+            if not scanner.match(OPERAND):
                 raise scanner.error(f"expected an operand of '{name}', found {scanner.found()}")
             if not scanner.accept(","):
                 end = scanner.pos
@@ -265,114 +255,10 @@ class _Parser(AttributeParser):
         scanner = self.scanner
         while True:
             scanner.peek()
-            if not scanner.match(_RESULT):
+            if not scanner.match(RESULT):
                 raise scanner.error(f"expected the name of a result, found {scanner.found()}")
             if not scanner.accept(","):
                 raise scanner.error(f"expected '=' after the results, found {scanner.found()}")
-
-    # Values -----------------------------------------------------------------------------------
-
-    def _operands(self, text: str, start: int) -> list[Value]:
-        values = self._values
-        known = [values.get(name) for name in text.split(", ")]
-        if None not in known:
-            return known  # type: ignore[return-value]
-        operands: list[Value] = []
-        if text.isspace():
-            return operands
-        for part in text.split(","):
-            name = part.strip()
-            operands.append(values.get(name) or self._use(name, part, start))
-            start += len(part) + 1
-        return operands
-
-    def _use(self, name: str, part: str, start: int) -> Value:
-        """A use of a name that is not known as it is written."""
-        begin = start + len(part) - len(part.lstrip())
-        if not _OPERAND.fullmatch(name):
-            raise self.scanner.error(f"expected an operand such as %0, found '{name}'", begin)
-        base, _, number = name.partition("#")
-        if base in self._values:
-            if number.strip("0") == "" and f"{base}#1" not in self._values:
-                return self._values[base]
-            raise self.scanner.error(f"'{base}' has no result number {number}", begin)
-        key = base if number.strip("0") == "" else f"{base}#{int(number)}"
-        known = self._forward.get(key)
-        if known is None:
-            known = self._forward[key] = (_Forward(key), begin)
-        return known[0]
-
-    def _wrong_type(
-        self, operand: Value, index: int, text: str, type_: Type, start: int, name: str
-    ) -> None:
-        """Fix the type of a value used before its definition, or refuse."""
-        if isinstance(operand, _Forward) and not operand.typed:
-            operand.type = type_
-            operand.typed = True
-            return
-        parts = text.split(",")
-        begin = start + sum(len(part) + 1 for part in parts[:index])
-        begin += len(parts[index]) - len(parts[index].lstrip())
-        raise self.scanner.error(
-            f"operand {index} of '{name}', {parts[index].strip()}, has type {operand.type}, "
-            f"but is used as {type_}",
-            begin,
-        )
-
-    def _name_results(self, op: Operation, text: str, start: int) -> None:
-        scanner = self.scanner
-        names: list[tuple[str, int, int]] = []
-        total = 0
-        pos = start
-        end = start + len(text)
-        while True:
-            match = _RESULT.match(scanner.text, pos)
-            if match is None or match.end() > end:
-                raise scanner.error("expected the name of a result, such as %0", pos)
-            count = 1 if match.group(2) is None else int(match.group(2))
-            names.append((match.group(1), count, pos))
-            total += count
-            pos = match.end()
-            if pos == end:
-                break
-            comma = _COMMA.match(scanner.text, pos)
-            if comma is None:
-                raise scanner.error("expected ',' or '=' after a result", pos)
-            pos = comma.end()
-        if total != len(op.results):
-            raise scanner.error(
-                f"'{op.name}' has {len(op.results)} results, but {total} are named", start
-            )
-        index = 0
-        for name, count, where in names:
-            if count == 0:
-                raise scanner.error(f"'{name}' names no result", where)
-            if count == 1:
-                self._define(name, op.results[index], where)
-            else:
-                self._define(name, op.results[index], where)
-                for number in range(count):
-                    self._define(f"{name}#{number}", op.results[index + number], where)
-            index += count
-
-    def _define(self, name: str, value: Value, pos: int) -> None:
-        if name in self._values:
-            raise self.scanner.error(f"'{name}' is defined twice", pos)
-        self._values[name] = value
-        self._defined.append(name)
-        if not name[1:].isdigit() and not _AUTOMATIC_NAME.match(name):
-            value.name = name[1:].partition("#")[0]
-        if self._forward and name in self._forward:
-            stand_in, begin = self._forward.pop(name)
-            if stand_in.type != value.type:
-                raise self.scanner.error(
-                    f"'{name}' has type {value.type}, but was used before as {stand_in.type}", begin
-                )
-            stand_in.replace_all_uses_with(value)
-
-    def _check_forward(self) -> None:
-        for name, (_, pos) in self._forward.items():
-            raise self.scanner.error(f"undefined value '{name}'", pos)
 
     # Regions ----------------------------------------------------------------------------------
 
@@ -388,7 +274,7 @@ class _Parser(AttributeParser):
             scanner.expect("{", f"before a region of '{name}'")
             regions.append(self._region())
             if isolated:
-                self._check_forward()
+                self.check_forward()
             if not scanner.accept(","):
                 break
         self._values, self._forward = outer
@@ -440,7 +326,7 @@ class _Parser(AttributeParser):
                         f"expected an argument such as %arg0: f32, found {scanner.found()}"
                     )
                 value = block.add_argument(self.read_type())
-                self._define(argument.group(1), value, argument.start(1))
+                self.define(argument.group(1), value, argument.start(1))
                 self.trailing_location()
                 if not scanner.accept(","):
                     scanner.expect(")", "or ',' in the arguments of a block")
@@ -469,17 +355,3 @@ class _Parser(AttributeParser):
         if tail is not None and tail.end(1) == scanner.pos:
             self._signatures[tail.group(1)] = (inputs, outputs)
         return inputs, outputs, begin
-
-
-class _Forward(Value):
-    """Stands for a value that is used before its definition."""
-
-    __slots__ = ("typed",)
-
-    def __init__(self, name: str) -> None:
-        super().__init__(_UNTYPED, 0, name)
-        self.typed = False
-
-
-#: The type of a stand-in before its first use is complete.
-_UNTYPED = ScalarType("?")
