@@ -1,7 +1,10 @@
 """Choosing a placement: placers propose, the simulator judges, what does not fit is repaired.
 
 ``auto`` is a portfolio of all placers and of each single device; the shortest step that fits wins.
-It is never worse than any one of them by itself, since each is judged and repaired alike.
+It is never worse than any one of them by itself, since each is judged and repaired alike. Where
+repair falls short, devices are also filled with memory alone in mind; where that does not fit
+either, by a program (``memory_milp.py``), and then with devices that wait for program order
+(``simulate/judge.py``).
 """
 
 from __future__ import annotations
@@ -186,11 +189,17 @@ class _Chooser:
 
     def decide(self) -> Choice:
         """The best that fits, after packing for memory alone where nothing does."""
-        if not self._something_fits():
-            if self.gap is None and not self.placer.startswith("single"):
+        if self.gap is None and not self.placer.startswith("single"):
+            proposals = [
+                each for each in self.candidates if not each.placement.placer.startswith("single")
+            ]
+            if any(not each.fits for each in proposals):
+                # Memory is what matters here.
                 self._pack()
-            if self.gap is None and not self._something_fits():
-                self._wait()
+            if not self._something_fits():
+                self._pack_by_program()
+        if self.gap is None and not self._something_fits():
+            self._wait()
         fitting = [candidate for candidate in self.candidates if candidate.fits]
         if not fitting:
             raise self._infeasible()
@@ -204,8 +213,12 @@ class _Chooser:
     def _pack(self) -> None:
         if self.problem.devices == 1 or not self.problem.groups:
             return
-        packed = pack(self.problem, self.profiles, self.limits)
-        self._add_packing("packing", packed)
+        self._add_packing("packing", pack(self.problem, self.profiles, self.limits))
+
+    def _pack_by_program(self) -> None:
+        if self.problem.devices == 1 or not self.problem.groups:
+            return
+        packed = self._device_of_group(self.candidates[-1].placement.assignment)
         for share in _PACKING_SHARES:
             if self.candidates[-1].fits:
                 return
