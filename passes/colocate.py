@@ -17,6 +17,8 @@ Sets are joined (union-find) by four rules, in this order:
    else none.
 4. *Pins.* ``jax.named_scope("baechi.device:1")`` pins what is traced in it, backward included; the
    innermost scope counts. A ``baechi.pin`` that an argument or an operation came with holds, too.
+   That an argument which is not donated is state is a guess: where the pins of its readers and of
+   its update differ, it is none, and loses its ``baechi.state``.
 
 A set of several gets a name: the path of its largest argument, or else its source position.
 """
@@ -100,6 +102,7 @@ class Colocate(Pass):
         """Set ``baechi.group`` and ``baechi.pin`` on operations and arguments of ``@main``."""
         topology = module.attributes.get("baechi.topology")
         grouping = _Grouping(module.main, topology if isinstance(topology, Topology) else None)
+        grouping.drop_contradicted_state(self.large)
         grouping.join_state()
         grouping.join_readers(self.large, self.max_readers)
         grouping.join_backward()
@@ -154,11 +157,16 @@ class _Grouping:
             value = self.terminator.operands[target]
             if not isinstance(value, OpResult) or value.owner not in self.node:
                 continue
-            self.join(index, self.node[value.owner])
-            if isinstance(value.type, TensorType) and value.type.shape:
-                self._join_update(index, value.owner, value.type.shape)
+            for node in self._update(value):
+                self.join(index, node)
 
-    def _join_update(self, index: int, last: Operation, shape: tuple[int, ...]) -> None:
+    def _update(self, value: OpResult) -> list[int]:
+        """The operations that make the next value ``value``, and the other state they read."""
+        last = value.owner
+        nodes = [self.node[last]]
+        if not isinstance(value.type, TensorType) or not value.type.shape:
+            return nodes
+        shape = value.type.shape
         seen = {last}
         stack = [last]
         while stack:
@@ -172,7 +180,7 @@ class _Grouping:
                     continue
                 if isinstance(operand, BlockArgument):
                     if operand.index in self.state:
-                        self.join(index, operand.index)
+                        nodes.append(operand.index)
                     continue
                 assert isinstance(operand, OpResult)
                 source = operand.owner
@@ -182,17 +190,40 @@ class _Grouping:
                 # A broadcast scalar has the shape, but belongs to everyone.
                 if kind_of(source) is Kind.BROADCAST:
                     continue
-                self.join(index, self.node[source])
+                nodes.append(self.node[source])
                 stack.append(source)
+        return nodes
+
+    def drop_contradicted_state(self, large: float) -> None:
+        """Forget state that is not donated and that the pins would tear apart."""
+        if not self.pins:
+            return
+        threshold = self._threshold(large)
+        for index, target in list(self.state.items()):
+            if "baechi.donated" in self.entries[index]:
+                continue
+            argument, value = self.arguments[index], self.terminator.operands[target]
+            nodes = [index]
+            if isinstance(value, OpResult) and value.owner in self.node:
+                nodes += self._update(value)
+            readers = self._readers(argument)
+            if nbytes(argument.type) < threshold:
+                # As in rule 2: a small argument binds its reader only if that is the only one.
+                update = set(nodes)
+                forward = [op for op in readers if not self.is_backward(op)]
+                if sum(self.node[op] not in update for op in forward) != 1:
+                    readers = []
+            nodes += [self.node[op] for op in readers]
+            if len({self.pins[node] for node in nodes if node in self.pins}) > 1:
+                del self.state[index]
+                del self.entries[index]["baechi.state"]
 
     # Rule 2 ---------------------------------------------------------------------------------------
 
     def join_readers(self, large: float, max_readers: int) -> None:
         """Join arguments with the operations that read them, where they bind them."""
         sizes = [nbytes(argument.type) for argument in self.arguments]
-        if not sizes:
-            return
-        threshold = large * sum(sizes) / len(sizes)
+        threshold = self._threshold(large)
         for index, argument in enumerate(self.arguments):
             readers = self._readers(argument)
             forward = [op for op in readers if not self.is_backward(op)]
@@ -209,6 +240,11 @@ class _Grouping:
             if binds:
                 for op in readers:
                     self.join(index, self.node[op])
+
+    def _threshold(self, large: float) -> float:
+        """Bytes from which on an argument is large."""
+        sizes = [nbytes(argument.type) for argument in self.arguments]
+        return large * sum(sizes) / max(1, len(sizes))
 
     def _readers(self, argument: Value) -> list[Operation]:
         """Operations that read ``argument``, also through views of it; the views included."""

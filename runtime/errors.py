@@ -61,6 +61,9 @@ def execution_error(
 ) -> ExecutionError:
     """The error for a failed step: ``what`` failed with ``error``; ``lost`` arguments are gone."""
     reason = str(error).strip() or type(error).__name__
+    if type(error).__name__ == "InternalFloatingPointError":
+        # jax_debug_nans and jax_debug_infs; what was found is its last argument.
+        reason = f"a result holds {error.args[-1]}"
     if lost:
         shown = ", ".join(lost[:5]) + (f" and {len(lost) - 5} more" if len(lost) > 5 else "")
         state = (

@@ -4,11 +4,18 @@ import os
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 os.environ["XLA_FLAGS"] = (
     os.environ.get("XLA_FLAGS", "") + " --xla_force_host_platform_device_count=8"
 )
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
+
+# The same examples in every run: a failure is the change's, not the day's. To look for new ones:
+# pytest --hypothesis-profile=search
+settings.register_profile("steady", derandomize=True)
+settings.register_profile("search")
+settings.load_profile("steady")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

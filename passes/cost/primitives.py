@@ -45,12 +45,15 @@ PER_ELEMENT: dict[str, tuple[float, float]] = {
         ).split(),
         (1.0, 0.0),
     ),
+    "one_minus_square": (2.0, 0.0),
+    # Horner's rule; eight coefficients are usual.
+    "polynomial": (16.0, 0.0),
     "conj": (4.0, 0.0),
     "nextafter": (23.0, 0.0),
     "div": (1.0, 0.0),
     "rem": (1.0, 0.0),
     **dict.fromkeys(
-        "atan atan2 cbrt cos erf exp expm1 log log1p pow rsqrt sin sqrt tan tanh".split(),
+        "atan atan2 cbrt cos erf exp expm1 log log1p log2 pow rsqrt sin sqrt tan tanh".split(),
         (0.0, 1.0),
     ),
     "exp2": (1.0, 1.0),
@@ -94,11 +97,12 @@ _CHEAP = (
     "abs add add_any and ceil clamp clz convert_element_type eq eq_to floor ge gt imag is_finite "
     "le le_to lt lt_to max min mul mulhi ne neg not or population_count real reduce_precision "
     "round select_n shift_left shift_right_arithmetic shift_right_logical sign square sub xor "
-    "complex conj nextafter integer_pow cos sin bitcast_convert_type copy random_wrap random_unwrap"
+    "complex conj nextafter integer_pow cos sin one_minus_square polynomial bitcast_convert_type "
+    "copy random_wrap random_unwrap"
 ).split()
 
 _EXPENSIVE = (
-    "div rem atan atan2 cbrt erf exp expm1 log log1p pow rsqrt sqrt tan tanh exp2 "
+    "div rem atan atan2 cbrt erf exp expm1 log log1p log2 pow rsqrt sqrt tan tanh exp2 "
     "logistic asin acos sinh cosh asinh acosh atanh erfc erf_inv lgamma digamma bessel_i0e "
     "bessel_i1e polygamma zeta"
 ).split()
@@ -147,7 +151,7 @@ KINDS: dict[str, Kind] = {
     **dict.fromkeys(
         (
             "scan while cond jit closed_call core_call call custom_jvp_call custom_vjp_call "
-            "remat remat2 checkpoint shard_map xla_pmap custom_partitioning"
+            "eval_jaxpr remat remat2 checkpoint shard_map xla_pmap custom_partitioning"
         ).split(),
         Kind.CONTROL,
     ),

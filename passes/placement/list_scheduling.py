@@ -97,7 +97,7 @@ class ListScheduler:
             node, device = self._choose()
             self._place(node, device)
             remaining -= 1
-        self.units.place_rest()
+        self.overflows += self.units.place_rest()
         return list(self.ledger.device)
 
     # Estimates ----------------------------------------------------------------------------------

@@ -70,5 +70,5 @@ def fill(
         for each in together:
             filled[chosen] += memory[each]
             ledger.place(each, chosen)
-    units.place_rest()
+    overflows += units.place_rest()
     return list(ledger.device), overflows

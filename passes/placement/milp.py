@@ -24,6 +24,7 @@ from baechi_jax.passes.placement.ledger import Profiles
 from baechi_jax.passes.placement.m_etf import m_etf
 from baechi_jax.passes.placement.m_topo import m_topo
 from baechi_jax.passes.placement.milp_model import MilpModel
+from baechi_jax.passes.placement.milp_solve import keeps_memory, solve, start_from, value
 from baechi_jax.passes.placement.placement import Placement, expand
 
 if TYPE_CHECKING:
@@ -81,11 +82,11 @@ def milp(
             objective_seconds=graph.model_seconds(starts[0]),
         )
     model = MilpModel.build(problem, profiles, graph, ORDERED_PAIRS, seed=seed, solver=solver)
-    feasible = [start for start in starts if model.keeps_memory(start)]
-    best = min(feasible, key=model.value, default=None)
+    feasible = [start for start in starts if keeps_memory(model, start)]
+    best = min(feasible, key=lambda start: value(model, start), default=None)
     if best is not None:
-        model.start_from(best)
-    outcome = model.solve(time_limit=time_limit, max_nodes=max_nodes, tolerance=TOLERANCE)
+        start_from(model, best)
+    outcome = solve(model, time_limit=time_limit, max_nodes=max_nodes, tolerance=TOLERANCE)
     if outcome.device_of_group is None:
         fallback = min(starts, key=graph.model_seconds) if best is None else best
         return Placement(

@@ -1,4 +1,4 @@
-"""The mixed-integer program of the ``milp`` placer: variables, constraints, solve, decode.
+"""The mixed-integer program of the ``milp`` placer: variables and constraints.
 
 Variables, for groups ``g``, ``h``, devices ``d``, nodes ``i`` of the contracted graph:
 
@@ -35,16 +35,6 @@ if TYPE_CHECKING:
 _MOMENTS = 32
 #: Copies below this share of the smallest limit are left out of the memory rows.
 _SMALL_COPY = 1e-3
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """What the solver found. ``status``: optimal, time limit, search limit, infeasible."""
-
-    device_of_group: list[int] | None
-    status: str
-    objective_seconds: float
-    bound_seconds: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -362,7 +352,7 @@ class MilpModel:
     def add_symmetry_rows(self) -> None:
         """Equal devices are numbered by the first group that comes to them."""
         if self.numbers_devices:
-            for rank, group in enumerate(self._numbering_order()[: self.problem.devices]):
+            for rank, group in enumerate(self.numbering_order()[: self.problem.devices]):
                 for device in range(rank + 1, self.problem.devices):
                     add_row(
                         self.model,
@@ -386,7 +376,8 @@ class MilpModel:
             and bool((seconds == seconds[:, :1]).all())
         )
 
-    def _numbering_order(self) -> list[int]:
+    def numbering_order(self) -> list[int]:
+        """Groups in the order in which equal devices are numbered."""
         return list(dict.fromkeys(self.graph.group[node] for node in range(len(self.graph.group))))
 
     # Expressions --------------------------------------------------------------------------------
@@ -415,112 +406,6 @@ class MilpModel:
             [self.flow[g, h, d, e] for d, e in pairs],
             [machine.transfer_seconds(d, e, edge.nbytes) / self.unit for d, e in pairs],
         )
-
-    # Start, solve, decode -----------------------------------------------------------------------
-
-    def keeps_memory(self, device_of_group: Sequence[int]) -> bool:
-        """Whether a placement keeps the memory rows."""
-        used = np.zeros((self.problem.devices, self.curve.shape[1]), dtype=np.int64)
-        for group, device in enumerate(device_of_group):
-            used[device] += self.curve[group]
-        for copy in self.copies:
-            home = device_of_group[copy.source]
-            for device in dict.fromkeys(device_of_group[target] for target in copy.targets):
-                if device != home:
-                    used[device, list(copy.moments)] += copy.nbytes
-        return bool((used.max(axis=1) <= self.problem.machine.limit_bytes).all())
-
-    def value(self, device_of_group: Sequence[int]) -> float:
-        """Objective of a placement, seconds."""
-        if self.unordered:
-            return self._ordered(device_of_group)[1]
-        return self.graph.model_seconds(device_of_group)
-
-    def _ordered(self, device_of_group: Sequence[int]) -> tuple[list[float], float]:
-        """Starts on processors that run nodes in topological order, and the objective."""
-        graph, machine = self.graph, self.problem.machine
-        processor = self.problem.lists.processor
-        start = [0.0] * len(graph.group)
-        free = [0.0] * machine.processors
-        out: list[list[LatencyEdge]] = [[] for _ in graph.group]
-        for edge in graph.edges:
-            out[edge.source].append(edge)
-        last = 0.0
-        for node, group in enumerate(graph.group):
-            device = device_of_group[group]
-            if not graph.is_argument[node]:
-                start[node] = max(start[node], free[processor[device]])
-            end = start[node] + graph.seconds[node][device]
-            if not graph.is_argument[node]:
-                free[processor[device]] = end
-            last = max(last, end)
-            for edge in out[node]:
-                there = device_of_group[graph.group[edge.target]]
-                arrival = end + machine.transfer_seconds(device, there, edge.nbytes)
-                start[edge.target] = max(start[edge.target], arrival)
-        return start, max(last, graph.model_seconds(device_of_group))
-
-    def start_from(self, device_of_group: Sequence[int]) -> None:
-        """Give the solver a first solution."""
-        device = list(device_of_group)
-        if self.numbers_devices:
-            number: dict[int, int] = {}
-            for group in self._numbering_order():
-                number.setdefault(device[group], len(number))
-            for each in range(self.problem.devices):
-                number.setdefault(each, len(number))
-            device = [number[each] for each in device]
-        graph = self.graph
-        if self.unordered:
-            starts, makespan = self._ordered(device)
-        else:
-            starts, makespan = graph.start_times(device)[0], graph.model_seconds(device)
-        values: list[tuple[mip.Var, float]] = [(self.makespan, makespan / self.unit)]
-        values += [(v, float(device[g] == d)) for (g, d), v in self.on.items()]
-        values += [(v, float(device[h] == d != device[g])) for (g, h, d), v in self.comes.items()]
-        values += [
-            (v, float(device[g] == d and device[h] == e)) for (g, h, d, e), v in self.flow.items()
-        ]
-        values += [(variable, begin / self.unit) for variable, begin in zip(self.start, starts)]
-        for copy in self.copies:
-            if len(copy.targets) > 1:
-                there = {device[target] for target in copy.targets} - {device[copy.source]}
-                values += [
-                    (self.copy[copy.tensor, each], float(each in there))
-                    for each in range(self.problem.devices)
-                ]
-        values += [(v, float(starts[i] <= starts[j])) for (i, j), v in self.first.items()]
-        processor = self.problem.lists.processor
-        values += [
-            (v, float(processor[device[g]] == p == processor[device[h]]))
-            for (g, h, p), v in self.same.items()
-        ]
-        self.model.start = values
-
-    def solve(self, *, time_limit: float, max_nodes: int | None, tolerance: float) -> Outcome:
-        """Run the solver."""
-        model = self.model
-        model.max_mip_gap = tolerance
-        limits = {} if max_nodes is None else {"max_nodes": max_nodes}
-        status = model.optimize(max_seconds=time_limit, **limits).name
-        bound = float(model.objective_bound) * self.unit if status != "INFEASIBLE" else 0.0
-        bound = bound if np.isfinite(bound) and bound > 0 else 0.0
-        if status in ("INFEASIBLE", "INT_INFEASIBLE"):
-            return Outcome(None, "infeasible", 0.0, 0.0)
-        stopped = "time limit" if max_nodes is None else "search limit"
-        if not model.num_solutions:
-            return Outcome(None, stopped, 0.0, bound)
-        name = "optimal" if status == "OPTIMAL" else stopped
-        return Outcome(self.decode(), name, float(model.objective_value) * self.unit, bound)
-
-    def decode(self) -> list[int]:
-        """The device of each group in the solver's solution."""
-        device = [-1] * self.problem.groups
-        for (group, each), variable in self.on.items():
-            if variable.x > 0.5:
-                device[group] = each
-        assert min(device, default=0) >= 0
-        return device
 
 
 def unordered_pairs(graph: LatencyGraph) -> list[tuple[int, int]]:

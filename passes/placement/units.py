@@ -44,12 +44,15 @@ class Units:
             ),
         ]
 
-    def place_rest(self) -> None:
-        """Place what nobody has asked for where the most memory is free."""
+    def place_rest(self) -> int:
+        """Place what nobody has asked for where the most memory is free; how many overflow it."""
         ledger = self.ledger
+        overflows = 0
         for group in range(self.problem.groups):
             if ledger.device[group] < 0:
                 best = min(
                     self.problem.allowed[group], key=lambda d: (ledger.excess([group], d), d)
                 )
+                overflows += ledger.excess([group], best) > 0
                 ledger.place(group, best)
+        return overflows

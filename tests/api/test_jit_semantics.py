@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import warnings
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 import jax
@@ -344,3 +345,25 @@ def test_errors_of_the_function_pass_through() -> None:
 def test_an_argument_that_is_no_array() -> None:
     with pytest.raises(TypeError, match="is not a valid JAX type"):
         place(lambda x: x)("text")
+
+
+def test_calls_from_several_threads() -> None:
+    traces = []
+
+    @place
+    def f(x: Any) -> Any:
+        traces.append(1)
+        return jnp.cumsum(jnp.sin(x)) * 2
+
+    inputs = [jnp.arange(4.0) + offset for offset in range(8)]
+    with ThreadPoolExecutor(4) as pool:
+        results = list(pool.map(f, inputs))
+    assert len(traces) == 1
+    for x, got in zip(inputs, results, strict=True):
+        np.testing.assert_allclose(got, jnp.cumsum(jnp.sin(x)) * 2, rtol=1e-5)
+
+
+def test_what_is_jitted_or_partial_already() -> None:
+    np.testing.assert_array_equal(place(jax.jit(lambda x: x + 1))(jnp.ones(2)), [2, 2])
+    add = functools.partial(lambda a, b: a + b, 1.0)
+    np.testing.assert_array_equal(place(add)(jnp.ones(2)), [2, 2])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -16,6 +17,7 @@ from jax import lax
 
 import baechi_jax as baechi
 from baechi_jax.ir.core import Module, Operation
+from baechi_jax.ir.printer import print_module
 from baechi_jax.ir.topology import Topology
 from baechi_jax.ir.trace import trace
 from baechi_jax.ir.verifier import verify
@@ -106,6 +108,19 @@ def _remat(params: Any, x: jax.Array) -> jax.Array:
     return jnp.mean(x**2)
 
 
+def _mlp(params: Any, x: jax.Array) -> jax.Array:
+    for w in params:
+        x = jnp.tanh(x @ w) * 1.5
+    return jnp.mean(x**2)
+
+
+def _gated(params: Any, x: jax.Array) -> jax.Array:
+    for w in params:
+        gate, value = jnp.split(x @ jnp.concatenate([w, w.T], axis=1), 2, axis=1)
+        x = x + jax.nn.sigmoid(gate) * value
+    return jnp.mean(x**2)
+
+
 def _conv(params: Any, x: jax.Array) -> jax.Array:
     for w in params:
         h = lax.conv_general_dilated(x, w, (1, 1), "SAME")
@@ -139,6 +154,8 @@ def _custom(params: Any, x: jax.Array) -> jax.Array:
 _W = [_f(16, 16)] * 3
 _MODELS: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "transformer": (lambda *a: _transformer(2)[0](*a), _transformer(2)[1:]),
+    "mlp": (_mlp, (_W, _f(8, 16))),
+    "gated": (_gated, (_W, _f(8, 16))),
     "dropout": (_dropout, (_W, _f(8, 16), jax.ShapeDtypeStruct((2,), "uint32"))),
     "remat": (_remat, (_W, _f(8, 16))),
     "conv": (_conv, ([_f(4, 4, 3, 3)] * 2, _f(2, 4, 8, 8))),
@@ -200,6 +217,51 @@ def test_copies_are_counted_to_the_backward_pass_and_keep_their_equation() -> No
         for reader in op.results[0].users:
             assert is_backward(reader) or reader.name == "func.return"
             assert position[reader] > position[op]
+
+
+def _cones(layers: int) -> list[tuple[int, set[int]]]:
+    """For each copy: operations that make it from kept values, and the layers of all of these."""
+    _, params, x = _transformer(layers)
+
+    def loss(params: Any, x: jax.Array) -> jax.Array:
+        for index, p in enumerate(params):
+            with jax.named_scope(f"layer{index}"):
+                x = _layer(p, x)
+        return jnp.mean(x**2)
+
+    module, _, _ = _chosen(_step(loss), params, x)
+    copies = set(_copies(module))
+    cones: list[tuple[int, set[int]]] = []
+    for copy in _copies(module):
+        cone, kept, stack = {copy}, set[Operation](), [copy]
+        while stack:
+            for operand in stack.pop().operands:
+                source = operand.defining_op
+                if source in copies and source not in cone:
+                    cone.add(source)
+                    stack.append(source)
+                elif source is not None and source not in copies:
+                    kept.add(source)
+        names = [
+            found for op in cone | kept if (found := re.search(r"layer(\d+)", str(op.location)))
+        ]
+        cones.append((len(cone), {int(found[1]) for found in names}))
+    return cones
+
+
+def test_nothing_is_computed_again_over_several_layers() -> None:
+    """Where a skip connection joins is kept: a layer needs its own values and its input."""
+    few, many = _cones(3), _cones(6)
+    assert {layer for _, layers in many for layer in layers} == set(range(6))
+    assert all(max(layers) - min(layers) <= 1 for _, layers in many if layers)
+    assert max(size for size, _ in few) == max(size for size, _ in many)
+
+
+def test_switched_off_it_changes_nothing() -> None:
+    module = _traced(_step(_mlp), _W, _f(8, 16))
+    before = print_module(module)
+    ChooseResiduals(enabled=False).run(module)
+    assert print_module(module) == before
 
 
 def test_random_bits_are_made_once() -> None:

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
+import baechi_jax as baechi
 from baechi_jax.ir.core import Module
 from baechi_jax.ir.errors import PassError
 from baechi_jax.ir.function import argument_attributes
@@ -27,8 +28,10 @@ def _f(*shape: int, dtype: str = "float32") -> jax.ShapeDtypeStruct:
     return jax.ShapeDtypeStruct(shape, dtype)
 
 
-def _colocated(fn: Callable[..., Any], *args: Any, devices: int = 2) -> Module:
-    module = trace(fn, args, donate_argnums=(0,)).module
+def _colocated(
+    fn: Callable[..., Any], *args: Any, devices: int = 2, donate: tuple[int, ...] = (0,)
+) -> Module:
+    module = trace(fn, args, donate_argnums=donate).module
     module.attributes["baechi.topology"] = Topology.uniform(devices)
     InlineCalls().run(module)
     EliminateDeadCode().run(module)
@@ -262,3 +265,57 @@ def test_conflicting_pins_name_both_lines() -> None:
         _colocated(_with_momentum(loss), _state({"w": _f(WIDTH, WIDTH)}), _f(8, WIDTH))
     assert str(caught.value).count("test_colocate.py:") == 2
     assert "state['params']['w']" in str(caught.value)
+
+
+def test_on_pins_as_its_scope_does_through_grad() -> None:
+    def loss(params: Any, x: jax.Array) -> jax.Array:
+        with baechi.on(1):
+            x = jnp.tanh(x @ params[0])
+        return jnp.mean((x @ params[1]) ** 2)
+
+    module = _colocated(_with_momentum(loss), _state([_f(WIDTH, WIDTH)] * 2), _f(8, WIDTH))
+    products = [op for op in module.main.body.ops if op.name == "jax.dot_general"]
+    pinned = [op for op in products if op.attributes.get("baechi.pin") == (1,)]
+    assert [is_backward(op) for op in pinned] == [False, True]
+    assert len(products) > len(pinned)
+    entries = argument_attributes(module.main)
+    pins = {entry["baechi.name"]: entry.get("baechi.pin") for entry in entries}
+    assert pins["state['params'][0]"] == pins["state['m'][0]"] == (1,)
+    assert pins["state['params'][1]"] is None
+
+
+@pytest.mark.parametrize("width", [WIDTH, 512], ids=["large input", "small input"])
+def test_pins_overrule_the_guess_that_an_input_is_state(width: int) -> None:
+    """``y`` looks like the next ``x``, but is made elsewhere; a donated ``x`` is that."""
+
+    def fn(w: jax.Array, x: jax.Array) -> Any:
+        with baechi.on(0):
+            h = jnp.sin(x)
+        with baechi.on(1):
+            y = jnp.tanh(h @ w)
+        return w * 0.9, y
+
+    args = (_f(width, width), _f(8, width))
+    w, x = argument_attributes(_colocated(fn, *args).main)
+    assert w["baechi.state"] == 0
+    assert w["baechi.pin"] == (1,)
+    assert "baechi.state" not in x
+    assert x.get("baechi.pin") in ((0,), None)  # a small input binds nobody
+    with pytest.raises(PassError, match=r"device 0 and .* to device 1, but they must share one"):
+        _colocated(fn, *args, donate=(0, 1))
+
+
+def test_a_guess_that_no_pin_contradicts_stays() -> None:
+    """A counter that both devices read binds neither, so their pins say nothing about it."""
+    step = _with_momentum(_loss)
+
+    def counted(state: Any, batch: Any) -> Any:
+        with baechi.on(0):
+            first = batch * state["count"]
+        with baechi.on(1):
+            second = batch + state["count"]
+        return step(state, first * second)
+
+    module = _colocated(counted, _state([_LAYER]), _X, donate=())
+    entries = argument_attributes(module.main)
+    assert all("baechi.state" in entry for entry in entries if entry["baechi.name"] != "batch")

@@ -237,8 +237,8 @@ def test_a_pass_is_found_by_its_name() -> None:
 
 def test_every_pass_is_in_the_module_of_its_name_and_its_options_have_a_text() -> None:
     for cls in all_passes():
-        if cls.name.startswith("test-"):
-            continue
+        if not cls.__module__.startswith("baechi_jax."):
+            continue  # registered by other tests
         module = cls.name.replace("-", "_")
         assert cls.__module__ == f"baechi_jax.passes.{module}"
         assert cls.__name__ == module.title().replace("_", "")

@@ -94,6 +94,15 @@ def test_donated_but_not_yet_given_away() -> None:
     np.testing.assert_array_equal(placed(state, jnp.float32(1)), np.ones(3))
 
 
+def test_nan_checks_name_the_task() -> None:
+    placed = place(lambda x: jnp.log(x) * 2)
+    with (
+        jax.debug_nans(True),
+        pytest.raises(ExecutionError, match=r"task 't\d' .* failed: a result holds nan"),
+    ):
+        placed(-jnp.ones(2))
+
+
 def test_out_of_memory_says_what_helps() -> None:
     error = execution_error(
         "task 't1' on cuda:0 (a.py:3)", RuntimeError("RESOURCE_EXHAUSTED: 4 GiB"), [], False

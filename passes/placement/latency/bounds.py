@@ -201,6 +201,7 @@ class _Hulls:
         cost = compute + self.transfers
         wrong = self.impossible | (cannot > 0.5)
         wrong |= self.bytes > kind.memory_bytes * (1 + 1e-9)
+        wrong |= np.tri(len(wrong), k=-1, dtype=bool)
         cost[wrong] = np.inf
         return cost
 

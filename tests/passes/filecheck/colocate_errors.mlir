@@ -9,5 +9,5 @@
     %0 = "jax.sin"(%w) : (tensor<8x8xf32>) -> tensor<8x8xf32> loc("baechi.device:0"("f.py":1:1))
     %1 = "jax.cos"(%w) : (tensor<8x8xf32>) -> tensor<8x8xf32> loc("baechi.device:1"("f.py":2:1))
     "func.return"(%0, %1) : (tensor<8x8xf32>, tensor<8x8xf32>) -> ()
-  }) {sym_name = "main", function_type = (tensor<8x8xf32>) -> (tensor<8x8xf32>, tensor<8x8xf32>), arg_attrs = [{baechi.name = "w", baechi.state = 0 : i64}]} : () -> ()
+  }) {sym_name = "main", function_type = (tensor<8x8xf32>) -> (tensor<8x8xf32>, tensor<8x8xf32>), arg_attrs = [{baechi.name = "w", baechi.donated, baechi.state = 0 : i64}]} : () -> ()
 }) : () -> ()

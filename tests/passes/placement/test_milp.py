@@ -13,6 +13,7 @@ from baechi_jax.passes.placement.ledger import Profiles
 from baechi_jax.passes.placement.machine import Machine
 from baechi_jax.passes.placement.milp import milp
 from baechi_jax.passes.placement.milp_model import MilpModel, unordered_pairs
+from baechi_jax.passes.placement.milp_solve import keeps_memory, solve, value
 from baechi_jax.passes.placement.problem import PlacementProblem, ProblemBuilder
 from baechi_jax.passes.placement.synthetic import (
     layered_problem,
@@ -66,18 +67,18 @@ def test_without_order_it_minimises_model_seconds(seed: int, limit: int) -> None
     problem = random_problem(seed, tasks=6, devices=2, limit_bytes=limit)
     model = build(problem, ordered_pairs=-1)
     assert not model.unordered
-    outcome = model.solve(time_limit=60, max_nodes=None, tolerance=1e-6)
+    outcome = solve(model, time_limit=60, max_nodes=None, tolerance=1e-6)
     values = [
         model.graph.model_seconds(each)
         for each in itertools.product(*problem.allowed)
-        if model.keeps_memory(each)
+        if keeps_memory(model, each)
     ]
     if not values:
         assert outcome.status == "infeasible"
         return
     assert outcome.status == "optimal"
     assert outcome.device_of_group is not None
-    assert model.keeps_memory(outcome.device_of_group)
+    assert keeps_memory(model, outcome.device_of_group)
     assert outcome.objective_seconds == pytest.approx(min(values), rel=1e-5)
     assert model.graph.model_seconds(outcome.device_of_group) == pytest.approx(
         min(values), rel=1e-5
@@ -89,7 +90,7 @@ def test_without_order_it_minimises_model_seconds(seed: int, limit: int) -> None
 def test_with_order_it_minimises_over_orders_too(seed: int, equal: bool) -> None:
     problem = random_problem(seed, tasks=5, devices=2, equal=equal)
     model = build(problem, ordered_pairs=1000)
-    outcome = model.solve(time_limit=60, max_nodes=None, tolerance=1e-6)
+    outcome = solve(model, time_limit=60, max_nodes=None, tolerance=1e-6)
     values = [ordered_seconds(model, each) for each in itertools.product(*problem.allowed)]
     assert outcome.status == "optimal"
     assert outcome.objective_seconds == pytest.approx(min(values), rel=1e-5)
@@ -110,8 +111,8 @@ def test_its_bound_holds_for_every_simulation(seed: int) -> None:
 @pytest.mark.parametrize("solver", ["highs", "cbc"])
 def test_solvers_agree(solver: str) -> None:
     problem = random_problem(5, tasks=7, devices=3, equal=True)
-    outcome = build(problem, 1000, solver).solve(time_limit=60, max_nodes=None, tolerance=1e-6)
-    reference = build(problem, 1000).solve(time_limit=60, max_nodes=None, tolerance=1e-6)
+    outcome = solve(build(problem, 1000, solver), time_limit=60, max_nodes=None, tolerance=1e-6)
+    reference = solve(build(problem, 1000), time_limit=60, max_nodes=None, tolerance=1e-6)
     assert outcome.objective_seconds == pytest.approx(reference.objective_seconds, rel=1e-5)
 
 
@@ -126,11 +127,11 @@ def test_a_start_is_a_solution_of_the_program(seed: int, ordered: bool) -> None:
         variable.lb = variable.ub = float(start[group] == device)
     if model.numbers_devices:
         return
-    outcome = model.solve(time_limit=60, max_nodes=None, tolerance=1e-6)
+    outcome = solve(model, time_limit=60, max_nodes=None, tolerance=1e-6)
     assert outcome.status == "optimal"
-    assert outcome.objective_seconds <= model.value(start) * (1 + 1e-6)
+    assert outcome.objective_seconds <= value(model, start) * (1 + 1e-6)
     if not ordered:
-        assert outcome.objective_seconds == pytest.approx(model.value(start), rel=1e-5)
+        assert outcome.objective_seconds == pytest.approx(value(model, start), rel=1e-5)
 
 
 def machine(count: int, limit: int = 1 << 40) -> Machine:
