@@ -143,18 +143,10 @@ def test_series_is_the_least_sum_over_ideals(workload: Workload) -> None:
 def _series_order(workload: Workload, device_of: tuple[int, ...]) -> bool:
     """Whether the accelerators and single host nodes can run one after another."""
     host = workload.devices - 1
-    unit = [device if device != host else -1 - node for node, device in enumerate(device_of)]
-    # Nodes of one colour on the host run together, as one class.
-    colours = {int(colour): -1 - node for node, colour in enumerate(workload.colour) if colour >= 0}
-    unit = [
-        colours[int(workload.colour[node])]
-        if unit[node] < 0 and workload.colour[node] >= 0
-        else each
-        for node, each in enumerate(unit)
-    ]
-    label = contract(workload).label
-    first = {int(group): unit[node] for node, group in enumerate(label)}
-    unit = [first[int(label[node])] if unit[node] < 0 else unit[node] for node in range(len(unit))]
+    # Nodes of one class (of one colour, or on a cycle with it) run together on the host; with a
+    # part of the class on an accelerator, the cycle shows in the links.
+    label = contract(workload).label.tolist()
+    unit = [device if device != host else -1 - label[node] for node, device in enumerate(device_of)]
     links = {(unit[u], unit[v]) for u, v in workload.edges.tolist() if unit[u] != unit[v]}
     return not any(each in found for each, found in naive.reachable(links, set(unit)).items())
 
