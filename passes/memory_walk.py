@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
+from baechi_jax.ir.attributes import as_tuple
 from baechi_jax.ir.core import Operation, OpResult, Value
 from baechi_jax.ir.cost import Cost, DeviceMemory
 from baechi_jax.ir.topology import Topology
@@ -39,11 +40,13 @@ class MemoryWalk:
         *,
         wait_to_donate: bool = False,
         recost: bool = False,
+        replan: bool = False,
     ) -> None:
         self.account = account
         self.topology = topology
         self.wait_to_donate = wait_to_donate
         self.recost = recost
+        self.replan = replan
         count = topology.size
         self.limits = [device.usable_bytes for device in topology.devices]
         self.peak_bytes = list(account.resident_bytes)
@@ -110,23 +113,27 @@ class MemoryWalk:
     def _recost(self, index: int) -> None:
         """Correct the temporaries of a task, now that it is known what is donated.
 
-        Its cost supposes that every operand may be donated, which takes most: XLA copies an operand
-        that it must keep while it writes the result over it.
+        Its cost supposes that every operand may be donated, which takes most (XLA copies an operand
+        that it must keep while it writes the result over it), or what an earlier plan donated.
         """
         op, known = self.account.ops[index], self.account.temporary_bytes[index]
         body = op.body
         ops, inputs, outputs = body.ops[:-1], body.arguments, body.terminator.operands
-        if not known or not donated_pairs(inputs, outputs, None):
+        if not (known or self.replan) or not donated_pairs(inputs, outputs, None):
             return
+        before: set[int] | None = None
+        if self.replan:
+            earlier = as_tuple(op.attributes.get("baechi.donates", ()))
+            before = {each for each in earlier if isinstance(each, int)}
         lowered = lower(ops, inputs, outputs)
         kernels = find_kernels(lowered)
-        supposed = peak_of(lowered, kernels, inputs, outputs, None)
+        supposed = peak_of(lowered, kernels, inputs, outputs, before)
         order = align_results(op, self.pairs[index])
         if len(kernels.outputs) == len(order):
             kernels = replace(kernels, outputs=[kernels.outputs[place] for place in order])
         donated = {operand for operand, _ in self.pairs[index]}
         found = peak_of(lowered, kernels, inputs, body.terminator.operands, donated)
-        self.account.temporary_bytes[index] = max(0, known - max(0, supposed - found))
+        self.account.temporary_bytes[index] = max(0, known - supposed + found)
 
     def _copies_ended(self, buffer: Buffer, index: int) -> bool:
         """Whether every send of ``buffer`` is proven to have ended, after a wait if allowed."""

@@ -48,7 +48,14 @@ class PlanMemory(Pass):
         func: Operation, topology: Topology, ends: list[float], *, wait_to_donate: bool
     ) -> MemoryWalk:
         account = account_of(func, topology.size)
-        walk = MemoryWalk(account, topology, ends, wait_to_donate=wait_to_donate, recost=True)
+        walk = MemoryWalk(
+            account,
+            topology,
+            ends,
+            wait_to_donate=wait_to_donate,
+            recost=True,
+            replan="baechi.memory" in func.attributes,
+        )
         walk.run()
         return walk
 

@@ -214,6 +214,24 @@ def test_planning_again_gives_the_same_plan() -> None:
     assert module.main.attributes["baechi.memory"] == first
 
 
+def test_temporaries_are_corrected_once() -> None:
+    """A second run starts from what the first one donated, not from the worst case again."""
+
+    def step(state, x):
+        grads = jax.grad(lambda w: jnp.sum(jnp.tanh(x @ w) @ w))(state)
+        return state - 0.1 * grads
+
+    module = trace(step, (SQUARE, SQUARE), {}, donate_argnums=0).module
+    module.attributes["baechi.topology"] = Topology.uniform(1)
+    front = "inline-calls,eliminate-dead-code,annotate-costs,colocate,fuse-tasks"
+    PassManager(parse_pipeline(f"{front},place{{placer=single}},merge-tasks")).run(module)
+    first = plan(module)
+    costs = [task.attributes["baechi.cost"] for task in tasks_of(module.main)]
+    PassManager(parse_pipeline("plan-memory,partition,verify-plan")).run(module)
+    assert [task.attributes["baechi.cost"] for task in tasks_of(module.main)] == costs
+    assert module.main.attributes["baechi.memory"] == first
+
+
 def test_the_error_says_what_would_fit() -> None:
     module = sent_state(20)
     with pytest.raises(MemoryLimitError, match="argument w") as caught:
