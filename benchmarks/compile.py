@@ -50,7 +50,8 @@ def _placed(step: Any, shapes: Any, arguments: Any) -> dict[str, float]:
 
     import baechi_jax as baechi
 
-    topology = baechi.local_topology(memory="192MiB")
+    # So little that all four devices are needed.
+    topology = baechi.local_topology(memory="140MiB")
     # Compiled kernels and solver libraries are loaded once per machine and process.
     warm = jax.ShapeDtypeStruct((4, 4), "float32")
     baechi.place(lambda x: (x @ x, x + 1), topology=topology, placer="m-sct").plan(warm)
