@@ -17,7 +17,7 @@ import numpy as np
 
 from baechi_jax.passes.placement.latency.judge import latency_of, latency_seconds
 from baechi_jax.passes.placement.latency.pieces import Pieces, host_seconds
-from baechi_jax.passes.placement.throughput.local_search import class_neighbours, colour_classes
+from baechi_jax.passes.placement.throughput.nets import class_neighbours, colour_classes
 from baechi_jax.passes.placement.workload import (
     Workload,
     WorkloadError,
@@ -126,7 +126,7 @@ def _arguments(workload: Workload, pieces: Pieces) -> tuple[Any, ...]:
     kind_of = [kinds.index(kind) for kind in pieces.kinds for _ in range(pieces.subgraphs)]
     return (
         *compressed(label, np.arange(workload.size), count),
-        *class_neighbours(workload, label, count),
+        *class_neighbours(workload.edges, label, count),
         first,
         *workload.successors(),
         workload.transfer_seconds,

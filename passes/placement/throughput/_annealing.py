@@ -1,9 +1,9 @@
 """The compiled inner loop of ``local-search`` (numba, cached on disk).
 
-The state is the device of every node, with the compute, transfer and byte totals of every device
-kept up to date. For each node and device it counts the node's readers there: a node pays on its own
-device while some reader sits elsewhere, and on every other device that has a reader. Moving a node
-changes the loads of its old and new device only.
+The state is the device of every class, with the compute, transfer and byte totals of every device
+kept up to date. For each net and device it counts the readers there: a net costs its own device
+while some reader sits elsewhere, and every other device that has a reader. Moving a class changes
+the loads of its old and new device only.
 """
 
 from __future__ import annotations
@@ -24,14 +24,18 @@ if TYPE_CHECKING:
 
 @compiled
 def _move(
-    node: int,
+    group: int,
     target: int,
     device_of: Ints,
     readers: NDArray[np.int32],
+    own_pointers: Ints,
+    own: Ints,
+    read_pointers: Ints,
+    read: Ints,
+    source: Ints,
     degree: Ints,
-    source_pointers: Ints,
-    sources: Ints,
-    transfer: Floats,
+    cost: Floats,
+    part: Ints,
     seconds: Floats,
     held: Floats,
     kind_of: Ints,
@@ -39,40 +43,45 @@ def _move(
     moved: Floats,
     used: Floats,
 ) -> None:
-    """Put ``node`` on device ``target``, updating every total in place."""
-    origin = device_of[node]
+    """Put class ``group`` on device ``target``, updating every total in place."""
+    origin = device_of[group]
     if origin == target:
         return
-    cost = transfer[node]
-    if readers[node, origin] < degree[node]:
-        moved[origin] -= cost
-    if readers[node, origin] > 0:
-        moved[origin] += cost
-    if readers[node, target] > 0:
-        moved[target] -= cost
-    if readers[node, target] < degree[node]:
-        moved[target] += cost
-    device_of[node] = target
-    for edge in range(source_pointers[node], source_pointers[node + 1]):
-        source = sources[edge]
-        home = device_of[source]
-        cost = transfer[source]
+    for position in range(own_pointers[group], own_pointers[group + 1]):
+        net = own[position]
+        paid = cost[net]
+        phase = part[net]
+        if readers[net, origin] < degree[net]:
+            moved[phase, origin] -= paid
+        if readers[net, origin] > 0:
+            moved[phase, origin] += paid
+        if readers[net, target] > 0:
+            moved[phase, target] -= paid
+        if readers[net, target] < degree[net]:
+            moved[phase, target] += paid
+    device_of[group] = target
+    for position in range(read_pointers[group], read_pointers[group + 1]):
+        net = read[position]
+        home = device_of[source[net]]
+        paid = cost[net]
+        phase = part[net]
         if home == origin:
-            if readers[source, origin] == degree[source]:
-                moved[origin] += cost
-        elif readers[source, origin] == 1:
-            moved[origin] -= cost
-        readers[source, origin] -= 1
+            if readers[net, origin] == degree[net]:
+                moved[phase, origin] += paid
+        elif readers[net, origin] == 1:
+            moved[phase, origin] -= paid
+        readers[net, origin] -= 1
         if home == target:
-            if readers[source, target] == degree[source] - 1:
-                moved[target] -= cost
-        elif readers[source, target] == 0:
-            moved[target] += cost
-        readers[source, target] += 1
-    compute[origin] -= seconds[kind_of[origin], node]
-    compute[target] += seconds[kind_of[target], node]
-    used[origin] -= held[node]
-    used[target] += held[node]
+            if readers[net, target] == degree[net] - 1:
+                moved[phase, target] -= paid
+        elif readers[net, target] == 0:
+            moved[phase, target] += paid
+        readers[net, target] += 1
+    for phase in range(len(seconds)):
+        compute[phase, origin] -= seconds[phase, kind_of[origin], group]
+        compute[phase, target] += seconds[phase, kind_of[target], group]
+    used[origin] -= held[group]
+    used[target] += held[group]
 
 
 @compiled
@@ -80,22 +89,24 @@ def anneal(
     steps: int,
     seed: int,
     start: Ints,
-    # Nodes of each colour class, and which classes are joined by an edge: CSR.
-    class_pointers: Ints,
-    class_nodes: Ints,
+    # Nets that each class is the source of, and that it reads: CSR.
+    own_pointers: Ints,
+    own: Ints,
+    read_pointers: Ints,
+    read: Ints,
+    # [net] source class, number of readers, seconds, phase.
+    source: Ints,
+    degree: Ints,
+    cost: Floats,
+    part: Ints,
+    # Classes joined by an edge: CSR.
     neighbour_pointers: Ints,
     neighbours: Ints,
-    # Edges of the workload (CSR by target and by source) and costs; ``allowed[kind, class]``, with
-    # ``seconds`` zero where a node cannot run.
-    source_pointers: Ints,
-    sources: Ints,
-    target_pointers: Ints,
-    targets: Ints,
-    transfer: Floats,
+    # [phase, kind, class], zero where a class cannot run; [kind, class]; [class].
     seconds: Floats,
     allowed: Bools,
     held: Floats,
-    # Devices: [device] kind and memory; [kind] whether transfers cost.
+    # [device] kind and memory; [kind] whether transfers cost.
     kind_of: Ints,
     memory: Floats,
     pays: Floats,
@@ -105,130 +116,158 @@ def anneal(
     cold: float,
     exponent: float,
 ) -> tuple[float, Ints]:
-    """Simulated annealing on the sum of ``load ** exponent``; the best largest load seen.
+    """Simulated annealing; the least sum over phases of the largest load seen, and its split.
 
-    Returns ``(largest load, device_of)``. Moves a class to a neighbour's device or to any device,
-    or exchanges two classes. A move that breaks a memory limit, or puts a node where it cannot run,
-    is never taken. ``start`` must be valid. The same seed gives the same result.
+    The energy is the sum of ``load ** exponent``, or for several phases the sum of the roots of
+    those. Moves a class to a neighbour's device or to any device, or exchanges two classes. A move
+    that breaks a memory limit, or puts a class where it cannot run, is never taken. ``start``,
+    ``[class]``, must be valid. The same seed gives the same result.
     """
     np.random.seed(seed)
-    nodes = len(start)
+    classes = len(start)
     devices = len(kind_of)
-    classes = len(class_pointers) - 1
+    phases = len(seconds)
+    nets = len(source)
     device_of = start.copy()
-    degree = np.diff(target_pointers)
-    readers = np.zeros((nodes, devices), np.int32)
-    compute = np.zeros(devices)
-    moved = np.zeros(devices)
+    readers = np.zeros((nets, devices), np.int32)
+    compute = np.zeros((phases, devices))
+    moved = np.zeros((phases, devices))
     used = np.zeros(devices)
-    for node in range(nodes):
-        for edge in range(target_pointers[node], target_pointers[node + 1]):
-            readers[node, device_of[targets[edge]]] += 1
-    for node in range(nodes):
-        home = device_of[node]
-        compute[home] += seconds[kind_of[home], node]
-        used[home] += held[node]
+    for group in range(classes):
+        home = device_of[group]
+        used[home] += held[group]
+        for phase in range(phases):
+            compute[phase, home] += seconds[phase, kind_of[home], group]
+        for position in range(read_pointers[group], read_pointers[group + 1]):
+            readers[read[position], home] += 1
+    for net in range(nets):
+        home = device_of[source[net]]
         for device in range(devices):
-            if device == home:
-                if readers[node, device] < degree[node]:
-                    moved[device] += transfer[node]
-            elif readers[node, device] > 0:
-                moved[device] += transfer[node]
-    loads = np.zeros(devices)
-    for device in range(devices):
-        paid = moved[device] * pays[kind_of[device]]
-        loads[device] = max(compute[device], paid) if overlap else compute[device] + paid
-    best = loads.max()
+            inside = readers[net, device]
+            if (device == home and inside < degree[net]) or (device != home and inside > 0):
+                moved[part[net], device] += cost[net]
+    loads = np.zeros((phases, devices))
+    for phase in range(phases):
+        for device in range(devices):
+            paid = moved[phase, device] * pays[kind_of[device]]
+            busy = compute[phase, device]
+            loads[phase, device] = max(busy, paid) if overlap else busy + paid
+    largest = 0.0
+    for phase in range(phases):
+        largest += loads[phase].max()
+    best = largest
     best_device_of = device_of.copy()
     scale = best if best > 0 else 1.0
+    root = 1.0 if phases == 1 else 1.0 / exponent
+    powers = np.zeros(phases)
+    for phase in range(phases):
+        for device in range(devices):
+            powers[phase] += (loads[phase, device] / scale) ** exponent
+    new_powers = np.zeros(phases)
+    new_loads = np.zeros((phases, 2))
     for step in range(steps):
         temperature = hot * (cold / hot) ** (step / steps)
         first = np.random.randint(classes)
-        origin = device_of[class_nodes[class_pointers[first]]]
+        origin = device_of[first]
         second = -1
         choice = np.random.random()
         width = neighbour_pointers[first + 1] - neighbour_pointers[first]
         if choice < 0.55 and width > 0:
             other = neighbours[neighbour_pointers[first] + np.random.randint(width)]
-            target = device_of[class_nodes[class_pointers[other]]]
+            target = device_of[other]
         elif choice < 0.8:
             target = np.random.randint(devices)
         else:
             second = np.random.randint(classes)
-            target = device_of[class_nodes[class_pointers[second]]]
+            target = device_of[second]
         if origin == target or not allowed[kind_of[target], first]:
             continue
-        if second >= 0 and not allowed[kind_of[origin], second]:
+        change_held = held[first]
+        if second >= 0:
+            if not allowed[kind_of[origin], second]:
+                continue
+            change_held -= held[second]
+        if used[target] + change_held > memory[target]:
+            continue
+        if used[origin] - change_held > memory[origin]:
             continue
         for turn in range(2):
             group = first if turn == 0 else second
-            goal = target if turn == 0 else origin
             if group < 0:
                 continue
-            for position in range(class_pointers[group], class_pointers[group + 1]):
-                _move(
-                    class_nodes[position],
-                    goal,
-                    device_of,
-                    readers,
-                    degree,
-                    source_pointers,
-                    sources,
-                    transfer,
-                    seconds,
-                    held,
-                    kind_of,
-                    compute,
-                    moved,
-                    used,
-                )
-        accepted = used[origin] <= memory[origin] and used[target] <= memory[target]
-        load_origin = 0.0
-        load_target = 0.0
-        if accepted:
-            paid = moved[origin] * pays[kind_of[origin]]
-            busy = compute[origin]
-            load_origin = max(busy, paid) if overlap else busy + paid
-            paid = moved[target] * pays[kind_of[target]]
-            busy = compute[target]
-            load_target = max(busy, paid) if overlap else busy + paid
-            change = (
-                (load_origin / scale) ** exponent
-                + (load_target / scale) ** exponent
-                - (loads[origin] / scale) ** exponent
-                - (loads[target] / scale) ** exponent
+            _move(
+                group,
+                target if turn == 0 else origin,
+                device_of,
+                readers,
+                own_pointers,
+                own,
+                read_pointers,
+                read,
+                source,
+                degree,
+                cost,
+                part,
+                seconds,
+                held,
+                kind_of,
+                compute,
+                moved,
+                used,
             )
-            accepted = change <= 0 or np.random.random() < np.exp(-change / temperature)
-        if accepted:
-            loads[origin] = load_origin
-            loads[target] = load_target
-            largest = loads.max()
+        change = 0.0
+        for phase in range(phases):
+            power = powers[phase]
+            for end in range(2):
+                device = origin if end == 0 else target
+                paid = moved[phase, device] * pays[kind_of[device]]
+                busy = compute[phase, device]
+                load = max(busy, paid) if overlap else busy + paid
+                new_loads[phase, end] = load
+                power -= (loads[phase, device] / scale) ** exponent
+                power += (load / scale) ** exponent
+            new_powers[phase] = max(power, 0.0)
+            change += new_powers[phase] ** root - powers[phase] ** root
+        if change <= 0 or np.random.random() < np.exp(-change / temperature):
+            largest = 0.0
+            for phase in range(phases):
+                loads[phase, origin] = new_loads[phase, 0]
+                loads[phase, target] = new_loads[phase, 1]
+                powers[phase] = new_powers[phase]
+                largest += loads[phase].max()
             if largest < best * (1 - 1e-12):
                 best = largest
                 best_device_of[:] = device_of
-            if step % 1024 == 0 and largest < 0.9 * scale:
-                scale = largest
+            if step % 1024 == 0:
+                if 0.0 < largest < 0.9 * scale:
+                    scale = largest
+                for phase in range(phases):
+                    powers[phase] = 0.0
+                    for device in range(devices):
+                        powers[phase] += (loads[phase, device] / scale) ** exponent
             continue
         for turn in range(2):
             group = second if turn == 0 else first
-            goal = target if turn == 0 else origin
             if group < 0:
                 continue
-            for position in range(class_pointers[group], class_pointers[group + 1]):
-                _move(
-                    class_nodes[position],
-                    goal,
-                    device_of,
-                    readers,
-                    degree,
-                    source_pointers,
-                    sources,
-                    transfer,
-                    seconds,
-                    held,
-                    kind_of,
-                    compute,
-                    moved,
-                    used,
-                )
+            _move(
+                group,
+                target if turn == 0 else origin,
+                device_of,
+                readers,
+                own_pointers,
+                own,
+                read_pointers,
+                read,
+                source,
+                degree,
+                cost,
+                part,
+                seconds,
+                held,
+                kind_of,
+                compute,
+                moved,
+                used,
+            )
     return best, best_device_of

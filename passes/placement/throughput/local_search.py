@@ -1,11 +1,15 @@
-"""``local-search``: splits of any shape, by simulated annealing from a valid start.
+"""``local-search``: splits of any shape, by simulated annealing on groups, then on their parts.
 
-Unlike the authors' local search it starts from a good split, keeps every memory limit, uses the
-host's cores, exchanges classes as well as moving them, and is seeded: the same input, seed and
-number of rounds give the same result.
+Each round joins classes that transfers tie together into groups (``multilevel.py``), anneals the
+split of the groups, breaks them up, and goes on from there, down to single classes. Rounds start in
+turn from the best split so far, whose groups then stay within a device, and from nothing, with
+groups of the whole graph.
 
-The energy is the sum over devices of ``load ** p``, which for p of 8 to 16 follows the largest load
-and still rewards moves that only relieve the second largest.
+Unlike the authors' local search it keeps every memory limit, uses the host's cores, moves groups
+and exchanges them, and is seeded: the same input, seed and number of rounds give the same result.
+
+The energy is the sum over devices of ``load ** p``, which for p of 4 to 128 follows the largest
+load and still rewards moves that only relieve the second largest.
 """
 
 from __future__ import annotations
@@ -16,14 +20,20 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from baechi_jax.passes.placement.split import evaluate
+from baechi_jax.passes.placement.partitioning import Throughput
+from baechi_jax.passes.placement.split import Split
+from baechi_jax.passes.placement.throughput.multilevel import balanced, coarsen
+from baechi_jax.passes.placement.throughput.nets import Nets, class_neighbours
 from baechi_jax.passes.placement.workload import Workload, WorkloadError, compressed
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-#: Hot and cold temperature and exponent of each round, in turn.
-_ROUNDS = ((0.3, 1e-4, 8.0), (0.1, 1e-4, 16.0), (1.0, 1e-4, 8.0), (0.03, 1e-5, 8.0))
+#: Decimal logarithm of the temperature at which a round begins, and binary one of the exponent of
+#: its energy: drawn between these.
+_HOT = (-2.5, -0.3)
+_EXPONENT = (2.0, 7.0)
+_COLD = 1e-4
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,92 +41,144 @@ class LocalSearchOptions:
     """Options of ``local_search``."""
 
     seed: int = 0
-    #: Rounds of annealing; each starts from the best split so far or from the start, in turn.
-    rounds: int = 4
-    #: Moves tried in a round.
-    steps: int = 1_000_000
-    #: Stop between rounds once this many seconds have passed; infinite for all rounds.
+    #: Rounds; even ones improve the best split so far, odd ones begin anew.
+    rounds: int = 12
+    #: Number of the first round, for a search that goes on.
+    first_round: int = 0
+    #: Moves tried per group at each level of a round.
+    steps: int = 2000
+    #: Stop between levels once this many seconds have passed; infinite for all rounds.
     time_limit_seconds: float = float("inf")
-    overlap: bool = False
+    #: Stop between rounds once the value is at most this.
+    target_seconds: float = 0.0
 
 
 def local_search(
-    workload: Workload, start: NDArray[np.int64], options: LocalSearchOptions | None = None
+    workload: Workload,
+    start: NDArray[np.int64],
+    objective: Throughput | None = None,
+    options: LocalSearchOptions | None = None,
 ) -> NDArray[np.int64]:
     """The best split found from ``start``, ``[node]``; never worse than ``start``.
 
-    Raises WorkloadError when ``start`` is not valid. Ctrl-C between rounds returns the best so far.
+    Does not keep contiguity or replicas. Raises WorkloadError when ``start`` is not valid. Ctrl-C
+    returns the best so far.
     """
-    from baechi_jax.passes.placement.throughput._annealing import anneal
-
+    objective = objective if objective is not None else Throughput()
     options = options if options is not None else LocalSearchOptions()
-    report = evaluate(workload, start, overlap=options.overlap)
-    if report.faults:
-        raise WorkloadError(f"local search needs a valid start: {report.faults[0]}")
-    arguments = _arguments(workload)
-    best, best_seconds = start, report.max_load_seconds
-    began = time.monotonic()
+    if objective.contiguous or objective.replicas > 1:
+        raise WorkloadError("local-search makes splits that are neither contiguous nor replicated")
+    best_seconds, faults = objective.seconds(workload, Split(start))
+    if faults:
+        raise WorkloadError(f"local search needs a valid start: {faults[0]}")
+    best = start
+    nets = Nets.of(workload)
+    deadline = time.monotonic() + options.time_limit_seconds
     try:
-        for round_ in range(options.rounds):
-            if time.monotonic() - began > options.time_limit_seconds:
+        for round_ in range(options.first_round, options.first_round + options.rounds):
+            if best_seconds <= options.target_seconds:
                 break
-            hot, cold, exponent = _ROUNDS[round_ % len(_ROUNDS)]
-            origin = best if round_ % 2 else start
-            call: tuple[Any, ...] = (
-                options.steps,
-                options.seed * 1_000_003 + round_,
-                origin,
-                *arguments,
-                options.overlap,
-                hot,
-                cold,
-                exponent,
-            )
-            _, found = anneal(*call)
-            seconds = evaluate(workload, found, overlap=options.overlap).max_load_seconds
+            random = np.random.default_rng([options.seed, round_])
+            where = None if round_ % 2 else nets.of_classes(best)
+            found = _round(workload, nets, objective, options, random, where, deadline)
+            if found is None:
+                continue
+            device_of = found[nets.label]
+            seconds, faults = objective.seconds(workload, Split(device_of))
+            assert not faults
             if seconds < best_seconds:
-                best, best_seconds = found, seconds
+                best, best_seconds = device_of, seconds
+            if time.monotonic() > deadline:
+                break
     except KeyboardInterrupt:
         return best
     return best
 
 
-def colour_classes(workload: Workload) -> tuple[NDArray[np.int64], int]:
-    """``([node] class, number of classes)``: nodes of one colour are one class."""
-    keys = np.where(workload.colour >= 0, workload.colour, -1 - np.arange(workload.size))
-    _, first, label = np.unique(keys, return_index=True, return_inverse=True)
-    rank = np.empty(len(first), np.int64)
-    rank[np.argsort(first)] = np.arange(len(first))
-    return rank[label], len(first)
+def _round(
+    workload: Workload,
+    nets: Nets,
+    objective: Throughput,
+    options: LocalSearchOptions,
+    random: np.random.Generator,
+    where: NDArray[np.int64] | None,
+    deadline: float,
+) -> NDArray[np.int64] | None:
+    """One way down from few groups to single classes; ``[class]`` devices, or None."""
+    devices = workload.devices
+    total = nets.total_seconds
+    fastest = np.min(np.where(np.isfinite(total), total, np.inf), axis=0)
+    share = float(fastest[np.isfinite(fastest)].sum()) / devices
+    finest = max(2.0, float(np.log2(nets.size / devices)) + 1.0)
+    groups = int(devices * 2 ** random.uniform(1.5, finest))
+    most = share / random.uniform(1.5, 6.0)
+    hot = float(10 ** random.uniform(*_HOT))
+    exponent = float(2 ** random.uniform(*_EXPONENT))
+    while True:
+        last = groups >= 0.7 * nets.size
+        if last:
+            coarse = nets
+        else:
+            group = coarsen(nets, random, groups=groups, most_seconds=most, device_of=where)
+            coarse = nets.merged(group, int(group.max()) + 1)
+        if where is None:
+            first = balanced(workload, coarse)
+            if first is None:
+                return None
+        else:
+            first = np.zeros(coarse.size, np.int64)
+            first[coarse.label] = where[nets.label]
+        found = _anneal(workload, coarse, objective, options, random, first, hot, exponent)
+        where = nets.of_classes(found[coarse.label])
+        if last or time.monotonic() > deadline:
+            return where
+        groups *= 3
+        most /= 2.0
+        hot = max(hot / 3.0, min(hot, 0.003))
 
 
-def class_neighbours(
-    workload: Workload, label: NDArray[np.int64], count: int
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Classes joined to each class by an edge, either way, as CSR ``(pointers, classes)``."""
-    ends = label[workload.edges]
-    ends = ends[ends[:, 0] != ends[:, 1]]
-    ends = np.unique(np.concatenate([ends, ends[:, ::-1]]), axis=0)
-    return compressed(ends[:, 0], ends[:, 1], count)
+def _anneal(
+    workload: Workload,
+    nets: Nets,
+    objective: Throughput,
+    options: LocalSearchOptions,
+    random: np.random.Generator,
+    first: NDArray[np.int64],
+    hot: float,
+    exponent: float,
+) -> NDArray[np.int64]:
+    from baechi_jax.passes.placement.throughput._annealing import anneal
 
-
-def _arguments(workload: Workload) -> tuple[Any, ...]:
-    label, count = colour_classes(workload)
+    own = [net.source for net in nets.nets]
+    reads = [(target, index) for index, net in enumerate(nets.nets) for target in net.targets]
+    readers = np.array(reads, np.int64).reshape(len(reads), 2)
+    phases = nets.seconds if objective.sum_of_maxima else nets.total_seconds[None]
+    part = [int(net.backward and objective.sum_of_maxima) for net in nets.nets]
     kind_of = workload.class_of_devices()
-    seconds = np.array([kind.seconds for kind in workload.classes])
-    allowed = np.array(
-        [np.bincount(label, ~np.isfinite(kind.seconds), count) == 0 for kind in workload.classes]
-    )
-    return (
-        *compressed(label, np.arange(workload.size), count),
-        *class_neighbours(workload, label, count),
-        *workload.predecessors(),
-        *workload.successors(),
-        workload.transfer_seconds,
-        np.where(np.isfinite(seconds), seconds, 0.0),
-        allowed,
-        workload.bytes,
+    ends = [(net.source, target) for net in nets.nets for target in net.targets]
+    call: tuple[Any, ...] = (
+        int(min(1_000_000, max(20_000, options.steps * nets.size))),
+        int(random.integers(2**31)),
+        first,
+        *compressed(np.array(own, np.int64), np.arange(len(own)), nets.size),
+        *compressed(readers[:, 0], readers[:, 1], nets.size),
+        np.array(own, np.int64),
+        np.array([len(net.targets) for net in nets.nets], np.int64),
+        np.array([net.seconds for net in nets.nets], np.float64),
+        np.array(part, np.int64),
+        *class_neighbours(
+            np.array(ends, np.int64).reshape(len(ends), 2), np.arange(nets.size), nets.size
+        ),
+        np.ascontiguousarray(np.where(np.isfinite(phases), phases, 0.0)),
+        np.isfinite(nets.total_seconds),
+        nets.bytes,
         kind_of,
         np.array([workload.classes[kind].memory_bytes for kind in kind_of]) * (1 + 1e-12),
         np.array([float(kind.transfers) for kind in workload.classes]),
+        objective.overlap,
+        hot,
+        _COLD,
+        exponent,
     )
+    _, found = anneal(*call)
+    return found
