@@ -6,19 +6,20 @@ from pathlib import Path
 
 from baechi_jax.passes.placement.formats import dnn_partitioning, own, pipedream, piper
 from baechi_jax.passes.placement.formats.fields import load_text, parse_object
-from baechi_jax.passes.placement.formats.pipedream import Machine
+from baechi_jax.passes.placement.formats.machine import Machine, on_machine
 from baechi_jax.passes.placement.workload import Workload, WorkloadError, topological_order
 
 
 def read_workload(path: str | Path, machine: Machine | None = None) -> Workload:
-    """Read a workload file of any known format.
+    """Read a workload file of any known format; it may be compressed by gzip.
 
-    ``machine`` is for PipeDream's format, which says nothing about the devices.
-    Raises WorkloadError naming the file, the field and the reason.
+    What ``machine`` says replaces what the file says about the devices; PipeDream's format says
+    nothing, so that it needs the number of devices. Raises WorkloadError naming the file, the field
+    and the reason.
     """
     text = load_text(path)
     file = str(path)
-    workload = _read(text, file, machine)
+    workload = _read(text, file, machine if machine is not None else Machine())
     if not workload.size:
         raise WorkloadError(f"{file}: nodes: the workload has no nodes")
     if not workload.devices:
@@ -30,29 +31,38 @@ def read_workload(path: str | Path, machine: Machine | None = None) -> Workload:
     return workload
 
 
-def _read(text: str, file: str, machine: Machine | None) -> Workload:
+def _read(text: str, file: str, machine: Machine) -> Workload:
     if not text.lstrip().startswith(("{", "[")):
         if text.lstrip().startswith("node"):
-            if machine is None:
-                raise WorkloadError(
-                    f"{file}: PipeDream's graph.txt does not say how many devices there are; give "
-                    "a Machine (on the command line: --devices, --memory, --bandwidth)"
-                )
             return pipedream.read(text, file, machine)
         raise WorkloadError(
             f"{file}: neither a JSON object nor PipeDream's 'nodeK -- ...' lines; it begins with "
             f"{text.lstrip()[:20]!r}"
         )
     root = parse_object(text, file)
+    if "maxDevices" in root.values:
+        return on_machine(piper.read(root, machine.bytes_per_second), machine, file)
     if "format" in root:
         if root.text("format") != own.FORMAT:
             raise root.fault("format", f"expected '{own.FORMAT}', found {root.get('format')!r}")
-        return own.read(root)
-    if "maxFPGAs" in root.values:
-        return dnn_partitioning.read(root)
-    if "maxDevices" in root.values:
-        return piper.read(root)
-    raise WorkloadError(
-        f"{file}: not a workload of a known format: no field 'maxFPGAs' (dnn-partitioning), "
-        f"'maxDevices' (Piper) or 'format' ('{own.FORMAT}')"
-    )
+        found = own.read(root)
+    elif "maxFPGAs" in root.values:
+        found = dnn_partitioning.read(root)
+    elif "compute_us" in root.values:
+        raise root.fault(
+            "compute_us",
+            "a graph of Baechi's, whose problem is the time of one step with tensors sent from "
+            "device to device; throughput and latency are asked of dnn-partitioning's, Piper's, "
+            "PipeDream's and our own files (benchmarks/placement.py places Baechi's graphs)",
+        )
+    else:
+        raise WorkloadError(
+            f"{file}: not a workload of a known format: no field 'maxFPGAs' (dnn-partitioning), "
+            f"'maxDevices' (Piper) or 'format' ('{own.FORMAT}')"
+        )
+    if machine.bytes_per_second is not None:
+        raise WorkloadError(
+            f"{file}: the file says how long transfers take, not how many bytes they move, so a "
+            "bandwidth cannot replace that; leave it out"
+        )
+    return on_machine(found, machine, file)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import math
+import zlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,6 +18,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
+
+#: How a file of gzip's begins.
+_GZIP = b"\x1f\x8b"
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,9 +127,14 @@ class Fields:
 
 
 def load_text(path: str | Path) -> str:
-    """The text of a file; raises WorkloadError where it cannot be read."""
+    """The text of a file, unpacked if it is gzip's; raises WorkloadError where it is unreadable."""
     try:
-        return Path(path).read_text(encoding="utf-8")
+        content = Path(path).read_bytes()
+        if content.startswith(_GZIP):
+            content = gzip.decompress(content)
+        return content.decode("utf-8")
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise WorkloadError(f"{path}: cannot be unpacked: {error}") from error
     except OSError as error:
         raise WorkloadError(f"{path}: cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:

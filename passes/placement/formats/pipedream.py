@@ -14,30 +14,36 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from baechi_jax.passes.placement.formats.fields import edge_array
 from baechi_jax.passes.placement.workload import DeviceClass, Workload, WorkloadError
 
+if TYPE_CHECKING:
+    from baechi_jax.passes.placement.formats.machine import Machine
+
 _NODE = re.compile(r"node(\d+) -- (.*) -- ([a-z_]+=.*)")
 _EDGE = re.compile(r"\s*node(\d+) -- node(\d+)\s*")
 _FIELDS = ("forward_compute_time", "backward_compute_time", "activation_size", "parameter_size")
 _MILLISECOND = 1e-3
-
-
-@dataclass(frozen=True, slots=True)
-class Machine:
-    """Equal accelerators: how many, the memory of each, and the bandwidth to the others."""
-
-    devices: int
-    memory_bytes: float = math.inf
-    bytes_per_second: float = 10e9
+#: Between accelerators, where the machine does not say.
+_BYTES_PER_SECOND = 10e9
 
 
 def read(text: str, file: str, machine: Machine) -> Workload:
-    """The workload in the ``text`` of a file of this format, on ``machine``."""
+    """The workload in the ``text`` of a file of this format, on ``machine``.
+
+    Without a limit of memory there is none; without a bandwidth it is 10 GB/s.
+    """
+    if machine.devices is None:
+        raise WorkloadError(
+            f"{file}: PipeDream's graph.txt does not say how many devices there are; give a "
+            "Machine with devices (on the command line: --devices, --memory, --bandwidth)"
+        )
+    memory = math.inf if machine.memory_bytes is None else machine.memory_bytes
+    bandwidth = machine.bytes_per_second or _BYTES_PER_SECOND
     index: dict[int, int] = {}
     names: list[str] = []
     figures: list[list[float]] = []
@@ -72,7 +78,7 @@ def read(text: str, file: str, machine: Machine) -> Workload:
         names=tuple(names),
         ids=tuple(index),
         bytes=activations + parameters,
-        transfer_seconds=activations / machine.bytes_per_second,
+        transfer_seconds=activations / bandwidth,
         backward=np.zeros(len(names), bool),
         colour=np.full(len(names), -1, np.int64),
         edges=edge_array(ends),
@@ -80,7 +86,7 @@ def read(text: str, file: str, machine: Machine) -> Workload:
             DeviceClass(
                 "accelerator",
                 machine.devices,
-                machine.memory_bytes,
+                memory,
                 (forward + backward) * _MILLISECOND,
             ),
         ),

@@ -28,13 +28,14 @@ if TYPE_CHECKING:
 _LONG_SECONDS = 60.0
 
 
-def read(root: Fields) -> Workload:
-    """The workload in a file of this format."""
+def read(root: Fields, bytes_per_second: float | None = None) -> Workload:
+    """The workload in a file of this format; ``bytes_per_second`` replaces its bandwidth."""
     devices = root.integer("maxDevices", least=1)
     memory = root.number("maxMemoryPerDevice")
     bandwidth = root.number("bandwidth")
     if bandwidth == 0:
         raise root.fault("bandwidth", "expected more than 0 bytes per second")
+    bandwidth = bandwidth if bytes_per_second is None else bytes_per_second
     nodes = list(root.objects("nodes"))
     ids = [node.integer("id") for node in nodes]
     index = index_of_ids(ids, nodes)

@@ -15,7 +15,9 @@ import numpy as np
 
 from baechi_jax.ir.files import write_text_atomically
 from baechi_jax.passes.placement.formats.fields import load_text, parse_object
+from baechi_jax.passes.placement.partitioning import Latency, Partitioning, Throughput
 from baechi_jax.passes.placement.split import Split
+from baechi_jax.passes.placement.workload import WorkloadError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -69,6 +71,22 @@ def read_split(path: str | Path, workload: Workload, *, complete: bool = False) 
     return Split(
         device_of, subgraph_of if several else None, replicas if (replicas > 1).any() else None
     )
+
+
+def expert(path: str | Path, workload: Workload, objective: Throughput | Latency) -> Partitioning:
+    """``expert``: a split made by hand, judged. A split of forward nodes serves for training.
+
+    Raises WorkloadError where the split is not valid for ``objective``.
+    """
+    split = read_split(path, workload, complete=True)
+    seconds, faults = objective.seconds(workload, split)
+    if faults:
+        more = f" (and {len(faults) - 1} more faults)" if len(faults) > 1 else ""
+        raise WorkloadError(
+            f"{path}: the split is not valid: {faults[0]}{more}; 'baechi evaluate' shows what each "
+            "device holds"
+        )
+    return Partitioning("expert", split, seconds, status="by hand")
 
 
 def write_split(path: str | Path, workload: Workload, split: Split) -> None:
