@@ -60,6 +60,8 @@ class SplitReport:
     #: runs all forward passes of a batch, then all backward passes (GPipe).
     sum_of_maxima_seconds: float
     contiguous: bool
+    #: Colour classes whose nodes are on several devices.
+    split_colours: tuple[int, ...]
     faults: tuple[str, ...]
 
 
@@ -132,18 +134,24 @@ def evaluate(
             faults.append(
                 f"node '{workload.names[node]}' cannot run on device {device} ({kind.name})"
             )
-    for colour in np.unique(workload.colour[workload.colour >= 0]):
-        members = np.flatnonzero(workload.colour == colour)
-        if len(np.unique(device_of[members])) > 1:
-            faults.append(f"colour {colour} is split over devices")
+    split_colours = _split_colours(workload, device_of)
+    faults += [f"colour {colour} is split over devices" for colour in split_colours]
     return SplitReport(
         devices=tuple(loads),
         max_load_seconds=max(load.seconds for load in loads),
         sum_of_maxima_seconds=max(load.forward_seconds for load in loads)
         + max(load.backward_seconds for load in loads),
         contiguous=all(load.contiguous for load in loads),
+        split_colours=split_colours,
         faults=tuple(faults),
     )
+
+
+def _split_colours(workload: Workload, device_of: NDArray[np.int64]) -> tuple[int, ...]:
+    coloured = workload.colour >= 0
+    pairs = np.unique(np.stack([workload.colour[coloured], device_of[coloured]]), axis=1)
+    colours, counts = np.unique(pairs[0], return_counts=True)
+    return tuple(colours[counts > 1].tolist())
 
 
 def _replica_faults(

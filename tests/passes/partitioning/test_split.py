@@ -110,6 +110,7 @@ def test_faults_are_named() -> None:
     assert "device 0 holds 4 bytes of 3" in faults[0]
     assert "node 'n1' cannot run on device 1 (class0)" in faults[1]
     assert "colour 7 is split" in faults[2]
+    assert evaluate(workload, np.array([0, 1])).split_colours == (7,)
 
 
 def test_wrong_shapes_are_refused() -> None:
