@@ -1,18 +1,31 @@
-"""The machine as the placers see it: devices, memory limits, links, in arrays."""
+"""The machine as the placers see it: devices, memory limits, links, in arrays.
+
+Two models of communication. With ``links``, the project's own, each link (or several that share a
+wire) carries one transfer at a time. With ``channel``, that of Baechi's authors (arXiv 2301.08695),
+each device has one channel for both directions; it carries one transfer at a time, first come,
+first served, and a transfer takes whole microseconds.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import numpy as np
 
 from baechi_jax.ir.topology import Topology
+from baechi_jax.passes.placement.errors import PlacementProblemError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+Communication: TypeAlias = Literal["links", "channel"]
+
+COMMUNICATIONS = ("links", "channel")
+#: Seconds.
+MICROSECOND = 1e-6
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,6 +49,14 @@ class Machine:
     wire: NDArray[np.int64]
     names: tuple[str, ...]
     kinds: tuple[str, ...]
+    communication: Communication = "links"
+
+    def __post_init__(self) -> None:
+        if self.communication not in COMMUNICATIONS:
+            raise PlacementProblemError(
+                f"'communication' is '{self.communication}', expected one of: "
+                f"{', '.join(COMMUNICATIONS)}"
+            )
 
     @property
     def size(self) -> int:
@@ -56,8 +77,26 @@ class Machine:
         """Seconds that ``nbytes`` take on a free link; zero on one device."""
         if source == target:
             return 0.0
+        if self.communication == "channel":
+            time = self.unit_latency[source, target] + nbytes * self.unit_per_byte[source, target]
+            return round(float(time)) * MICROSECOND
         latency = self.latency_seconds[source, target]
         return float(latency + nbytes * self.seconds_per_byte[source, target])
+
+    @property
+    def unit_seconds(self) -> float:
+        """The unit in which simulators and placers count time: whole microseconds are exact."""
+        return MICROSECOND if self.communication == "channel" else 1.0
+
+    @cached_property
+    def unit_latency(self) -> NDArray[np.float64]:
+        """``latency_seconds`` in that unit."""
+        return self.latency_seconds / self.unit_seconds
+
+    @cached_property
+    def unit_per_byte(self) -> NDArray[np.float64]:
+        """``seconds_per_byte`` in that unit."""
+        return self.seconds_per_byte / self.unit_seconds
 
     @staticmethod
     def from_topology(topology: Topology, memory_scale: float = 1.0) -> Machine:
@@ -116,10 +155,12 @@ class Machine:
             kinds=("device",) * count,
         )
 
+    def with_communication(self, communication: Communication) -> Machine:
+        """The same machine under another model of communication."""
+        return replace(self, communication=communication)
+
     def with_limits(self, limit_bytes: Sequence[int]) -> Machine:
         """The same machine with other memory limits."""
-        from dataclasses import replace
-
         return replace(self, limit_bytes=np.array(limit_bytes, dtype=np.int64))
 
     def repeated(self, count: int) -> Machine:
@@ -148,4 +189,5 @@ class Machine:
                 self.names[index] if index < size else f"extra:{index}" for index in range(count)
             ),
             kinds=tuple(self.kinds[index] for index in source),
+            communication=self.communication,
         )

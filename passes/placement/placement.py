@@ -32,4 +32,4 @@ class Placement:
 
 def expand(problem: PlacementProblem, device_of_group: Sequence[int]) -> tuple[int, ...]:
     """The assignment of nodes that a device per group gives."""
-    return tuple(device_of_group[group] for group in problem.lists.group)
+    return tuple(map(device_of_group.__getitem__, problem.group.tolist()))

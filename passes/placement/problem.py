@@ -27,10 +27,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from baechi_jax.passes.placement.errors import PlacementProblemError
-from baechi_jax.passes.placement.machine import Machine
+from baechi_jax.passes.placement.machine import Communication, Machine
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+    from baechi_jax.passes.placement.flat import FlatGraph
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,6 +101,10 @@ class PlacementProblem:
         """The same graph on another machine."""
         return replace(self, machine=machine, seconds=seconds)
 
+    def with_communication(self, communication: Communication) -> PlacementProblem:
+        """The same problem under another model of communication."""
+        return replace(self, machine=self.machine.with_communication(communication))
+
     def with_limits(self, limit_bytes: Sequence[int]) -> PlacementProblem:
         """The same problem with other memory limits."""
         return replace(self, machine=self.machine.with_limits(limit_bytes))
@@ -144,13 +150,47 @@ class PlacementProblem:
     @cached_property
     def allowed(self) -> tuple[tuple[int, ...], ...]:
         """Devices on which each group can be: its pin, and where every member can run."""
-        runs = np.isfinite(self.seconds)
-        possible = np.ones((self.groups, self.devices), dtype=bool)
-        np.logical_and.at(possible, self.group, runs)
-        result: list[tuple[int, ...]] = []
-        for row, pin in zip(possible.tolist(), self.pinned.tolist()):
-            result.append(tuple(d for d, fits in enumerate(row) if fits and pin in (-1, d)))
-        return tuple(result)
+        everywhere = tuple(range(self.devices))
+        full = np.asarray(self.allowed_mask.all(axis=1)).tolist()
+        return tuple(
+            everywhere if yes else tuple(np.flatnonzero(self.allowed_mask[group]).tolist())
+            for group, yes in enumerate(full)
+        )
+
+    @cached_property
+    def allowed_mask(self) -> NDArray[np.bool_]:
+        """``allowed`` as an array, ``[g, d]``."""
+        possible = np.ones((self.groups, self.devices), dtype=np.bool_)
+        cannot = np.nonzero(~np.isfinite(self.seconds))
+        possible[self.group[cannot[0]], cannot[1]] = False
+        pinned = np.flatnonzero(self.pinned >= 0)
+        kept = possible[pinned, self.pinned[pinned]]
+        possible[pinned] = False
+        possible[pinned, self.pinned[pinned]] = kept
+        return possible
+
+    @cached_property
+    def flat(self) -> FlatGraph:
+        """The graph as flat arrays: what compiled code reads."""
+        from baechi_jax.passes.placement.flat import FlatGraph
+
+        return FlatGraph.of(self)
+
+    @cached_property
+    def breadth_first(self) -> NDArray[np.int64]:
+        """Place of each node in Kahn's order with a queue, first come, first served, ``[n]``."""
+        from baechi_jax.passes.placement.flat import breadth_first
+
+        return breadth_first(self.flat)
+
+    @cached_property
+    def node_times(self) -> NDArray[np.float64]:
+        """``seconds`` in the machine's unit of time, ``[n, d]``; see ``Machine.unit_seconds``."""
+        if self.machine.communication == "links":
+            return np.ascontiguousarray(self.seconds)
+        times = self.seconds / self.machine.unit_seconds
+        whole = np.rint(times)
+        return np.where(np.isclose(times, whole, rtol=1e-9, atol=1e-6), whole, times)
 
     def describe_group(self, group: int) -> str:
         """``group 'layer3' (t7 at train.py:12 and 3 more)``, for messages."""
@@ -407,8 +447,8 @@ def _check(problem: PlacementProblem) -> None:
         raise PlacementProblemError("an argument cannot read a tensor")
     # Raises when there is a cycle.
     _ = problem.order
-    stuck = next((g for g in range(groups) if not problem.allowed[g]), None)
-    if stuck is not None:
+    stuck = int(problem.allowed_mask.any(axis=1).argmin()) if groups else -1
+    if stuck >= 0 and not problem.allowed_mask[stuck].any():
         raise PlacementProblemError(
             f"{problem.describe_group(stuck)} can run on no device"
             + (f" (pinned to {problem.pinned[stuck]})" if problem.pinned[stuck] >= 0 else "")

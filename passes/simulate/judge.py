@@ -10,6 +10,8 @@ nobody runs.
   run long before it is wanted (a value computed again for the backward pass), only this keeps its
   results from lying about. Not among the rules unless asked for: a step that depends on waits is
   easily upset by what later passes do.
+
+Under the communication model ``channel`` there is one rule, the model's own.
 """
 
 from __future__ import annotations
@@ -37,7 +39,7 @@ def judge(
     If none does, the one that is above them by the fewest bytes; of equals, the shorter. Raises
     PlacementProblemError when the assignment does not fit the problem.
     """
-    return judge_with_rule(problem, assignment)[0]
+    return judge_with_rule(problem, assignment, rules)[0]
 
 
 def judge_with_rule(
@@ -45,6 +47,8 @@ def judge_with_rule(
 ) -> tuple[Simulation, int]:
     """``judge``, and the rule that it chose."""
     limits = problem.lists.limit_bytes
+    if problem.machine.communication == "channel":
+        rules = rules[:1]
     best: tuple[int, float, int] | None = None
     chosen: Simulation | None = None
     for rule in rules:
@@ -62,6 +66,8 @@ def judge_with_rule(
 
 def play(problem: PlacementProblem, assignment: Sequence[int], rule: int) -> Simulation:
     """Simulate under one of ``ALL_RULES``."""
+    if problem.machine.communication == "channel":
+        return simulate(problem, assignment)
     if rule == STRICT_ORDER:
         return simulate(problem, assignment, problem.order)
     if rule == PROGRAM_ORDER:
