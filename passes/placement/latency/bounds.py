@@ -70,16 +70,19 @@ def path_bound(
     """
     graph = _Graph(workload, subgraphs)
     best = PathBound(0.0, ())
-    seen: set[tuple[int, ...]] = set()
-    for weight in _weights(workload, paths, seed):
-        path = longest_path(workload, weight)
-        if path in seen:
-            continue
-        seen.add(path)
+    for path in likely_paths(workload, paths, seed):
         seconds = graph.bound(path)
         if seconds > best.seconds:
             best = PathBound(seconds, path)
     return best
+
+
+def likely_paths(workload: Workload, paths: int, seed: int = 0) -> list[tuple[int, ...]]:
+    """Up to ``paths`` distinct long paths: by seconds, bytes, transfers, length, and mixtures."""
+    if not workload.size:
+        return []
+    found = [longest_path(workload, weight) for weight in _weights(workload, paths, seed)]
+    return list(dict.fromkeys(found))
 
 
 def longest_path(workload: Workload, weight: NDArray[np.float64]) -> tuple[int, ...]:
