@@ -28,6 +28,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from baechi_jax.passes.placement.errors import PlacerError
+from baechi_jax.passes.placement.interruptible import optimize
 from baechi_jax.passes.placement.problem import PlacementProblem
 from baechi_jax.passes.placement.solver import add_row, new_model
 
@@ -83,11 +84,11 @@ def favourite_children(
     unit = max(graph.chain_seconds) or 1.0
     model = new_model("m-sct", seed=seed, solver=solver)
     apart = _variables_and_constraints(model, graph, unit)
-    status = model.optimize(max_seconds=time_limit)
-    if status.name != "OPTIMAL":
+    status = optimize(model, time_limit)
+    if status != "OPTIMAL":
         raise PlacerError(
             f"the linear program of m-sct ({len(choices)} edges) was not solved within "
-            f"{time_limit:g} s (it ended as {status.name.lower()}); raise the time limit, or use "
+            f"{time_limit:g} s (it ended as {status.lower()}); raise the time limit, or use "
             "m-etf"
         )
     for edge, variable in apart:

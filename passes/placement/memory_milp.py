@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from baechi_jax.passes.placement.interruptible import optimize
 from baechi_jax.passes.placement.solver import add_row, new_model
 
 if TYPE_CHECKING:
@@ -63,7 +64,7 @@ def pack_by_milp(
         )
     )
     model.max_mip_gap = 0.02
-    model.optimize(max_seconds=time_limit)
+    optimize(model, time_limit)
     if not model.num_solutions:
         return None
     return _decode(device_of_group, chosen)

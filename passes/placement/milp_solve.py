@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from baechi_jax.passes.placement.interruptible import optimize
 from baechi_jax.passes.placement.latency_model import LatencyEdge
 from baechi_jax.passes.placement.milp_model import MilpModel
 
@@ -111,11 +112,10 @@ def start_from(model: MilpModel, device_of_group: Sequence[int]) -> None:
 def solve(
     model: MilpModel, *, time_limit: float, max_nodes: int | None, tolerance: float
 ) -> Outcome:
-    """Run the solver."""
+    """Run the solver. Ctrl-C ends it and passes through."""
     solver = model.model
     solver.max_mip_gap = tolerance
-    limits = {} if max_nodes is None else {"max_nodes": max_nodes}
-    status = solver.optimize(max_seconds=time_limit, **limits).name
+    status = optimize(solver, time_limit, max_nodes=max_nodes)
     bound = float(solver.objective_bound) * model.unit if status != "INFEASIBLE" else 0.0
     bound = bound if np.isfinite(bound) and bound > 0 else 0.0
     if status in ("INFEASIBLE", "INT_INFEASIBLE"):
