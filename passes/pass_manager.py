@@ -6,11 +6,9 @@ command that runs the pass again.
 
 from __future__ import annotations
 
-import gc
 import sys
 import time
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TextIO
@@ -18,6 +16,7 @@ from typing import Literal, TextIO
 from baechi_jax.ir.core import Module
 from baechi_jax.ir.errors import BaechiError, PassError, PipelineError
 from baechi_jax.ir.files import write_text_atomically
+from baechi_jax.ir.pause_collection import paused_collection
 from baechi_jax.ir.printer import print_module
 from baechi_jax.ir.verifier import verify
 from baechi_jax.passes.pipeline import print_pipeline
@@ -93,7 +92,8 @@ class PassManager:
         exception as its cause. In both cases the module is left as the pass left it.
         """
         self.timings = []
-        with _collections_paused():
+        # Passes make many objects that live as long as the module.
+        with paused_collection():
             self._run_all(module)
         if self.timing:
             self._log_timings()
@@ -208,22 +208,6 @@ class PassManager:
                 timing.seconds,
                 timing.verify_seconds,
             )
-
-
-@contextmanager
-def _collections_paused() -> Iterator[None]:
-    """No automatic garbage collection inside: with JAX loaded it took a quarter of the time.
-
-    Passes make many objects that live as long as the module, and each full collection walks JAX's
-    whole heap to find none of them dead.
-    """
-    collecting = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if collecting:
-            gc.enable()
 
 
 def _short_text(each: Pass) -> str:
