@@ -3,6 +3,11 @@
 Each builder returns ``(step, arguments)``: an unmodified function and shape-only arguments
 (``jax.ShapeDtypeStruct``). ``materialise`` turns the arguments into arrays. A step is
 ``step(state, batch) -> (state, loss)``, where ``state`` holds parameters and Adam's moments.
+
+They are written as such models are in the field, without needless operations: one product for
+queries, keys and values, one causal mask for all layers, deviations from the mean computed once,
+Adam in the order that its authors recommend for speed. Twelve layers of the transformer still trace
+to more than 4,000 equations.
 """
 
 from __future__ import annotations
@@ -19,20 +24,19 @@ Step = Callable[[Tree, Tree], tuple[Tree, jax.Array]]
 
 
 def with_adam(loss: Callable[[Tree, Tree], jax.Array], *, learning_rate: float = 1e-3) -> Step:
-    """The training step of ``loss(params, batch)`` with Adam, written out."""
+    """The training step of ``loss(params, batch)`` with Adam, written out.
+
+    The bias corrections go into one scalar (Kingma and Ba 2015, end of section 2).
+    """
 
     def step(state: Tree, batch: Tree) -> tuple[Tree, jax.Array]:
         value, grads = jax.value_and_grad(loss)(state["params"], batch)
         count = state["count"] + 1
-        scale1 = 1.0 - 0.9**count
-        scale2 = 1.0 - 0.999**count
+        rate = learning_rate * jnp.sqrt(1.0 - 0.999**count) / (1.0 - 0.9**count)
         m = jax.tree.map(lambda a, g: 0.9 * a + 0.1 * g, state["m"], grads)
         v = jax.tree.map(lambda a, g: 0.999 * a + 0.001 * g * g, state["v"], grads)
         params = jax.tree.map(
-            lambda p, a, b: p - learning_rate * (a / scale1) / (jnp.sqrt(b / scale2) + 1e-8),
-            state["params"],
-            m,
-            v,
+            lambda p, a, b: p - rate * a / (jnp.sqrt(b) + 1e-8), state["params"], m, v
         )
         return {"params": params, "m": m, "v": v, "count": count}, value
 
@@ -89,16 +93,15 @@ def transformer(
     }
 
     def norm(p: Tree, x: jax.Array) -> jax.Array:
-        mean = jnp.mean(x, axis=-1, keepdims=True)
-        variance = jnp.mean((x - mean) ** 2, axis=-1, keepdims=True)
-        return (x - mean) * jax.lax.rsqrt(variance + 1e-5) * p["scale"] + p["bias"]
+        centred = x - jnp.mean(x, axis=-1, keepdims=True)
+        variance = jnp.mean(centred * centred, axis=-1, keepdims=True)
+        return centred * jax.lax.rsqrt(variance + 1e-5) * p["scale"] + p["bias"]
 
-    def attention(p: Tree, x: jax.Array) -> jax.Array:
+    def attention(p: Tree, x: jax.Array, mask: jax.Array) -> jax.Array:
         b, t, _ = x.shape
-        qkv = x @ p["qkv"]["w"] + p["qkv"]["b"]
-        q, k, v = jnp.moveaxis(qkv.reshape(b, t, 3, heads, width // heads), 2, 0)
+        qkv = (x @ p["qkv"]["w"] + p["qkv"]["b"]).reshape(b, t, 3 * heads, width // heads)
+        q, k, v = jnp.split(qkv, 3, axis=2)
         scores = jnp.einsum("bthd,bshd->bhts", q, k) / np.sqrt(width // heads)
-        mask = jnp.tril(jnp.ones((t, t), bool))
         weights = jax.nn.softmax(jnp.where(mask, scores, -1e9), axis=-1)
         mixed = jnp.einsum("bhts,bshd->bthd", weights, v).reshape(b, t, width)
         return mixed @ p["out"]["w"] + p["out"]["b"]
@@ -106,8 +109,9 @@ def transformer(
     def loss(params: Tree, batch: Tree) -> jax.Array:
         tokens, targets = batch
         x = params["embed"][tokens] + params["positions"]
+        mask = jnp.tril(jnp.ones((length, length), bool))
         for p in params["layers"]:
-            x = x + attention(p, norm(p["norm1"], x))
+            x = x + attention(p, norm(p["norm1"], x), mask)
             h = jax.nn.gelu(norm(p["norm2"], x) @ p["up"]["w"] + p["up"]["b"])
             x = x + h @ p["down"]["w"] + p["down"]["b"]
         logits = norm(params["norm"], x) @ params["embed"].T
