@@ -14,6 +14,7 @@ from pathlib import Path
 
 import click
 
+from baechi_jax.ir.core import Module
 from baechi_jax.ir.errors import BaechiError
 from baechi_jax.ir.files import write_text_atomically
 from baechi_jax.ir.parser import parse_module
@@ -147,11 +148,17 @@ class _Settings:
             locations=self.locations,
             reproducer_folder=self.reproducer_folder,
         )
-        module = parse_module(text, filename)
-        if self.topology is not None:
-            module.attributes["baechi.topology"] = self.topology
+
+        def read() -> Module:
+            module = parse_module(text, filename)
+            if self.topology is not None:
+                module.attributes["baechi.topology"] = self.topology
+            return module
+
+        module = read()
         try:
-            manager.run(module)
+            # A single pass needs no reproducer: the input is one.
+            manager.run(module, read if len(self.passes) > 1 else None)
         finally:
             self.timings += manager.timings
         return print_module(module, locations=self.locations)

@@ -69,13 +69,15 @@ def plan_module(
     ``extra`` passes run right before ``colocate`` (or, without it, before placing). Raises
     InfeasiblePlacementError when nothing fits, and what a pass raises.
     """
+
+    def prepared() -> Module:
+        return _prepared(make_module(), topology, options)
+
     scale = 1.0
     for attempt in range(ATTEMPTS + 1):
-        module = make_module()
-        _prepare(module, topology, options)
         passes = _with_scale(_passes(options, extra), scale)
         try:
-            return Planned(module, _run(module, passes, options))
+            return _run(prepared, passes, options)
         except MemoryLimitError as error:
             if attempt == ATTEMPTS or not any(hasattr(p, "memory_scale") for p in passes):
                 raise _infeasible(error) from error
@@ -106,18 +108,21 @@ def apply_decisions(
     Costs, order, memory and checks are computed anew. Raises PassError when the fresh trace has
     other tasks than ``plan`` decided on.
     """
-    module = make_module()
-    _prepare(module, topology, options)
+
+    def prepared() -> Module:
+        module = _prepared(make_module(), topology, options)
+        if "baechi.placement" in plan.attributes:
+            module.attributes["baechi.placement"] = plan.attributes["baechi.placement"]
+        return module
+
     decisions = decisions_of(plan)
-    if "baechi.placement" in plan.attributes:
-        module.attributes["baechi.placement"] = plan.attributes["baechi.placement"]
     passes: list[Pass] = []
     for each in _passes(options, ()):
         if each.name not in PLACING_PASSES:
             passes.append(each)
         elif each.name == PLACING_PASSES[0]:
             passes.append(decisions)
-    return Planned(module, _run(module, passes, options))
+    return _run(prepared, passes, options)
 
 
 def decisions_of(plan: Module) -> ApplyDecisions:
@@ -198,9 +203,10 @@ class ApplyDecisions(Pass):
 # Helpers -----------------------------------------------------------------------------------------
 
 
-def _prepare(module: Module, topology: Topology, options: PlannerOptions) -> None:
+def _prepared(module: Module, topology: Topology, options: PlannerOptions) -> Module:
     module.attributes["baechi.topology"] = topology
     module.attributes["baechi.pipeline"] = print_pipeline(parse_pipeline(options.pipeline))
+    return module
 
 
 def _passes(options: PlannerOptions, extra: Sequence[Pass]) -> list[Pass]:
@@ -229,10 +235,13 @@ def _with_scale(passes: Sequence[Pass], scale: float) -> list[Pass]:
     ]
 
 
-def _run(module: Module, passes: Sequence[Pass], options: PlannerOptions) -> tuple[PassTiming, ...]:
+def _run(
+    make_module: Callable[[], Module], passes: Sequence[Pass], options: PlannerOptions
+) -> Planned:
     manager = PassManager(passes, verify_each=options.verify_each, dump_folder=options.dump_folder)
-    manager.run(module)
-    return tuple(manager.timings)
+    module = make_module()
+    manager.run(module, make_module)
+    return Planned(module, tuple(manager.timings))
 
 
 def _infeasible(error: MemoryLimitError) -> InfeasiblePlacementError:

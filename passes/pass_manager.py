@@ -1,25 +1,27 @@
 """Running a pipeline: verifying, timing and printing between every two passes.
 
-A pass that fails names itself. With a reproducer folder, the IR before it is left there with the
-command that runs the pass again.
+A pass that fails names itself. The IR before it is left with the command that runs the pass again:
+for every failure where a reproducer folder is given, in a temporary folder when a pass crashes.
 """
 
 from __future__ import annotations
 
+import re
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TextIO
 
 from baechi_jax.ir.core import Module
-from baechi_jax.ir.errors import BaechiError, PassError, PipelineError
+from baechi_jax.ir.errors import BaechiError, PassError, PipelineError, VerificationError
 from baechi_jax.ir.files import write_text_atomically
 from baechi_jax.ir.pause_collection import paused_collection
 from baechi_jax.ir.printer import print_module
 from baechi_jax.ir.verifier import verify
 from baechi_jax.passes.pipeline import print_pipeline
+from baechi_jax.passes.plan_errors import MemoryLimitError, PlanError
 from baechi_jax.passes.registry import Pass, suggestion
 
 PrintAfter = Literal["all", "changed"] | Sequence[str]
@@ -42,10 +44,10 @@ class PassManager:
     - ``print_after``: ``"all"``; ``"changed"`` (passes that changed the printed module); or names
       of passes. It goes to ``print_to`` (the standard error stream unless given), or to numbered
       files in ``dump_folder``: ``00_input.mlir``, ``01_inline-calls.mlir``, ... Giving a folder
-      alone means ``"all"``.
+      alone means ``"all"``. Files of such names that an earlier run left there are removed first.
     - ``locations``: print source locations.
     - ``reproducer_folder``: where the IR before a failing pass is left; ``dump_folder`` unless
-      given. It costs a printed module per pass.
+      given. It costs a printed module per pass. Without either, see ``run``.
 
     Raises PipelineError when ``print_after`` names a pass that is not in the pipeline.
     """
@@ -84,21 +86,26 @@ class PassManager:
                         + suggestion(name, names)
                     )
 
-    def run(self, module: Module) -> None:
+    def run(self, module: Module, remake: Callable[[], Module] | None = None) -> None:
         """Transform ``module`` in place.
 
         An error that is an answer (a BaechiError: no placement fits, an op is invalid) is raised as
         it is, with a note that names the pass. Any other exception becomes a PassError, with the
         exception as its cause. In both cases the module is left as the pass left it.
+
+        ``remake`` gives the same input once more. With it a crash (a PassError of that kind, a
+        module or a plan that a pass left invalid) leaves a reproducer without a reproducer folder
+        too: the passes before the one that crashed run again, and what they give is written to a
+        temporary folder, which a note of the error names. Runs that succeed pay nothing.
         """
         self.timings = []
         # Passes make many objects that live as long as the module.
         with paused_collection():
-            self._run_all(module)
+            self._run_all(module, remake)
         if self.timing:
             self._log_timings()
 
-    def _run_all(self, module: Module) -> None:
+    def _run_all(self, module: Module, remake: Callable[[], Module] | None) -> None:
         if self.verify_each:
             try:
                 verify(module)
@@ -107,12 +114,21 @@ class PassManager:
                 raise
         text = self._text(module) if self._keeps_text else ""
         if self.dump_folder is not None:
+            _remove_dumps(self.dump_folder)
             self._write_dump(0, "input", text)
         for index, each in enumerate(self.passes):
             before = text
             # A reproducer needs the locations: name stacks decide colocation.
             hidden = self.reproducer_folder is not None and not self.locations
-            self._run_one(each, module, print_module(module) if hidden else before)
+            known = print_module(module) if hidden else before
+            try:
+                self._run_one(each, module)
+            except BaechiError as error:
+                if self.reproducer_folder is not None:
+                    _leave_reproducer(self.reproducer_folder, each, known, error)
+                elif remake is not None and _is_crash(error):
+                    self._leave_anyway(index, remake, error)
+                raise
             if self._keeps_text:
                 text = self._text(module)
             if self._prints(each, changed=text != before):
@@ -120,7 +136,7 @@ class PassManager:
 
     # One pass --------------------------------------------------------------------------------
 
-    def _run_one(self, each: Pass, module: Module, before: str) -> None:
+    def _run_one(self, each: Pass, module: Module) -> None:
         start = time.perf_counter()
         try:
             each.run(module)
@@ -129,14 +145,11 @@ class PassManager:
                 self._verify_after(each, module)
         except BaechiError as error:
             error.add_note(f"in pass '{_short_text(each)}'")
-            self._leave_reproducer(each, before, error)
             raise
         except Exception as error:
-            failure = PassError(
+            raise PassError(
                 f"pass '{each.name}' failed: {type(error).__name__}: {error} ({_raised_at(error)})"
-            )
-            self._leave_reproducer(each, before, failure)
-            raise failure from error
+            ) from error
         self.timings.append(PassTiming(each.name, ran - start, time.perf_counter() - ran))
 
     def _verify_after(self, each: Pass, module: Module) -> None:
@@ -146,24 +159,22 @@ class PassManager:
             error.add_note(f"pass '{each.name}' left the module invalid")
             raise
 
-    def _leave_reproducer(self, each: Pass, before: str, error: BaechiError) -> None:
-        if self.reproducer_folder is None:
-            return
-        import hashlib
-        import shlex
+    def _leave_anyway(self, index: int, remake: Callable[[], Module], error: BaechiError) -> None:
+        """Leave a reproducer for pass ``index`` in a new temporary folder."""
+        import tempfile
 
-        # The same failure again gives the same file, so retries do not fill the folder.
-        digest = hashlib.sha256(before.encode()).hexdigest()[:8]
-        path = self.reproducer_folder / f"{each.name}-{digest}.mlir"
-        pipeline = shlex.quote(print_pipeline([each]))
-        command = f"baechi-opt --pass-pipeline={pipeline} {shlex.quote(str(path))}"
-        reason = f"{type(error).__name__}: {error}".replace("\n", "\n//   ")
         try:
-            write_text_atomically(path, f"// {reason}\n// Run: {command}\n{before}")
-        except OSError as problem:
-            error.add_note(f"the IR before the pass could not be written to {path}: {problem}")
-        else:
-            error.add_note(f"the IR before the pass is in {path}; run it again with\n  {command}")
+            module = remake()
+            for each in self.passes[:index]:
+                each.run(module)
+            folder = Path(tempfile.mkdtemp(prefix="baechi-"))
+        except Exception as problem:
+            error.add_note(
+                f"the IR before the pass could not be made again: {type(problem).__name__}: "
+                f"{problem}"
+            )
+            return
+        _leave_reproducer(folder, self.passes[index], print_module(module), error)
 
     # Printing --------------------------------------------------------------------------------
 
@@ -208,6 +219,39 @@ class PassManager:
                 timing.seconds,
                 timing.verify_seconds,
             )
+
+
+def _remove_dumps(folder: Path) -> None:
+    """Remove what an earlier run dumped: its passes may have been others."""
+    for path in sorted(folder.glob("[0-9][0-9]*_*.mlir")):
+        if re.fullmatch(r"\d{2,}_[a-z0-9-]+\.mlir", path.name):
+            path.unlink()
+
+
+def _is_crash(error: BaechiError) -> bool:
+    """Whether ``error`` is a fault of a pass, not an answer to the user."""
+    if isinstance(error, MemoryLimitError):
+        return False
+    broken = isinstance(error, VerificationError | PlanError)
+    return broken or (isinstance(error, PassError) and error.__cause__ is not None)
+
+
+def _leave_reproducer(folder: Path, each: Pass, before: str, error: BaechiError) -> None:
+    import hashlib
+    import shlex
+
+    # The same failure again gives the same file, so retries do not fill the folder.
+    digest = hashlib.sha256(before.encode()).hexdigest()[:8]
+    path = folder / f"{each.name}-{digest}.mlir"
+    pipeline = shlex.quote(print_pipeline([each]))
+    command = f"baechi-opt --pass-pipeline={pipeline} {shlex.quote(str(path))}"
+    reason = f"{type(error).__name__}: {error}".replace("\n", "\n//   ")
+    try:
+        write_text_atomically(path, f"// {reason}\n// Run: {command}\n{before}")
+    except OSError as problem:
+        error.add_note(f"the IR before the pass could not be written to {path}: {problem}")
+    else:
+        error.add_note(f"the IR before the pass is in {path}; run it again with\n  {command}")
 
 
 def _short_text(each: Pass) -> str:

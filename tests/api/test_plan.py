@@ -13,8 +13,12 @@ import numpy as np
 import pytest
 
 import baechi_jax as baechi
+from baechi_jax.ir.core import Module
+from baechi_jax.ir.errors import PassError
+from baechi_jax.ir.parser import parse_module
 from baechi_jax.ir.topology import Device, Topology
 from baechi_jax.passes.placement.errors import InfeasiblePlacementError
+from baechi_jax.passes.schedule import Schedule
 from baechi_jax.plan import PlanFileError, PlanMismatchError
 from baechi_jax.runtime.errors import DeviceError
 
@@ -205,6 +209,23 @@ def test_bad_files(saved: Path, tmp_path: Path, change: Callable[[str], str], me
     path.write_text(change(saved.read_text()))
     with pytest.raises(PlanFileError, match=message):
         baechi.Plan.load(path)
+
+
+def test_a_crash_while_planning_leaves_a_reproducer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def crash(self: Schedule, module: Module) -> None:
+        raise ZeroDivisionError("a bug")
+
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setattr(Schedule, "run", crash)
+    with pytest.raises(PassError, match="pass 'schedule' failed: ZeroDivisionError") as caught:
+        baechi.place(step).plan(*shapes())
+    (file,) = tmp_path.glob("baechi-*/schedule-*.mlir")
+    assert f"baechi-opt --pass-pipeline=schedule {file}" in caught.value.__notes__[-1]
+    monkeypatch.undo()
+    # It is the module before the pass, so that the pass can do its work on it.
+    Schedule().run(parse_module(file.read_text()))
 
 
 def test_missing_file(tmp_path: Path) -> None:

@@ -169,6 +169,16 @@ def test_dumps_only_changes_when_asked(module: Module, tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["00_input.mlir", "02_mark.mlir"]
 
 
+def test_a_dump_replaces_an_earlier_one_and_nothing_else(module: Module, tmp_path: Path) -> None:
+    PassManager([Mark(), Nothing(), Mark()], dump_folder=tmp_path).run(parse_module(TEXT))
+    others = ["notes.mlir", "01_MY notes.mlir", "1_mark.mlir", "fail-00000000.mlir", "03_mark.txt"]
+    for name in others:
+        (tmp_path / name).write_text("")
+    PassManager([Nothing()], dump_folder=tmp_path).run(module)
+    left = sorted(path.name for path in tmp_path.iterdir())
+    assert left == sorted([*others, "00_input.mlir", "01_nothing.mlir"])
+
+
 # Failures -----------------------------------------------------------------------------------
 
 
@@ -199,6 +209,54 @@ def test_a_dump_folder_gets_the_reproducer_too(module: Module, tmp_path: Path) -
     names = sorted(path.name for path in tmp_path.iterdir())
     assert names[:2] == ["00_input.mlir", "01_mark.mlir"]
     assert names[2] in "".join(caught.value.__notes__)
+
+
+# Reproducers without a folder ---------------------------------------------------------------
+
+
+@pytest.fixture
+def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of temporary files."""
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(folder))
+    return folder
+
+
+@pytest.mark.parametrize(("last", "kind"), [(Fail(), PassError), (Break(), VerificationError)])
+def test_a_crash_leaves_a_reproducer_in_a_temporary_folder(
+    temporary: Path, last: Pass, kind: type[BaechiError]
+) -> None:
+    manager = PassManager([Mark("one"), Mark("two"), last, Mark("three")])
+    with pytest.raises(kind) as caught:
+        manager.run(parse_module(TEXT), lambda: parse_module(TEXT))
+    (file,) = temporary.glob(f"baechi-*/{last.name}-*.mlir")
+    command = f"baechi-opt --pass-pipeline={last.name} {file}"
+    assert command in caught.value.__notes__[-1]
+    text = file.read_text()
+    assert command in text
+    left = parse_module(text)
+    assert left.attributes["test.marks"] == ("one", "two")
+    assert "test.half_done" not in left.attributes
+
+
+def test_an_answer_leaves_none(temporary: Path) -> None:
+    with pytest.raises(NothingFits) as caught:
+        PassManager([Fail("fit")]).run(parse_module(TEXT), lambda: parse_module(TEXT))
+    assert caught.value.__notes__ == ["in pass 'fail{how=fit}'"]
+    assert list(temporary.iterdir()) == []
+
+
+def test_a_crash_that_cannot_be_repeated_is_still_that_crash(temporary: Path) -> None:
+    def gone() -> Module:
+        raise OSError("the input is gone")
+
+    with pytest.raises(PassError, match="pass 'fail' failed") as caught:
+        PassManager([Fail()]).run(parse_module(TEXT), gone)
+    assert caught.value.__notes__ == [
+        "the IR before the pass could not be made again: OSError: the input is gone"
+    ]
+    assert list(temporary.iterdir()) == []
 
 
 def test_an_interrupt_goes_through(module: Module, tmp_path: Path) -> None:
