@@ -1,20 +1,7 @@
 """``milp-throughput``: splits by a mixed-integer program, contiguous or not.
 
-Variables: x[c, d], class c is on device d (a class is the nodes of one colour); pays[e, d], the net
-e costs device d a transfer. Rows:
-
-- *placed*: each class is on one device; a class that cannot run there has no variable;
-- *out*, *in*: a device that holds the source of a net and lacks a reader pays for it, and so does
-  one that lacks the source and holds a reader;
-- *memory*: the bytes of the classes on a device;
-- *load*: compute and transfers (or each of them, with overlap) are at most the largest load; with
-  ``sum_of_maxima`` forward and backward parts have a largest load each, and their sum is minimised;
-- *contiguous*: z[v, d] = 1 if node v or something after it is on d: z falls along edges, and is 0
-  after an edge that leaves d. Forward nodes only; fractional z suffice, since for given x the rows
-  on z are differences.
-
-Times are in units of the warm start, so that the solver sees numbers near one. Equal devices are
-not numbered: HiGHS finds such symmetries by itself, and does worse with rows that break them.
+The program is in ``program.py``. ``solve_milp`` solves it for all devices, ``solve_part`` for a few
+of them, with everything on the others staying where it is.
 
 Source: Tarnawski et al., NeurIPS 2020, section 3.2 and appendix C.
 """
@@ -26,14 +13,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from baechi_jax.passes.placement.interruptible import optimize
+from baechi_jax.passes.placement.interruptible import INTERRUPTED, optimize
 from baechi_jax.passes.placement.partitioning import Throughput
-from baechi_jax.passes.placement.solver import add_row, new_model
-from baechi_jax.passes.placement.split import Split
+from baechi_jax.passes.placement.split import Split, evaluate
 from baechi_jax.passes.placement.throughput.nets import Nets
+from baechi_jax.passes.placement.throughput.program import Program
+from baechi_jax.passes.placement.workload import WorkloadError
 
 if TYPE_CHECKING:
-    import mip
+    from collections.abc import Sequence
+
     from numpy.typing import NDArray
 
     from baechi_jax.passes.placement.workload import Workload
@@ -45,7 +34,7 @@ class MilpResult:
 
     #: ``[node]``, or None if it found no split.
     device_of: NDArray[np.int64] | None
-    #: ``optimal``, ``time limit``, ``interrupted`` or ``infeasible``.
+    #: ``optimal``, ``time limit`` (or limit of nodes), ``interrupted`` or ``infeasible``.
     status: str
     #: Lower bound on the objective; infinite if the problem is infeasible.
     bound_seconds: float
@@ -57,34 +46,117 @@ def solve_milp(
     *,
     start: NDArray[np.int64] | None = None,
     time_limit_seconds: float = 60.0,
+    max_nodes: int | None = None,
     gap: float = 1e-6,
     seed: int = 0,
 ) -> MilpResult:
     """Solve the program, from the valid split ``start`` (``[node]``) if there is one.
 
-    ``gap``: stop when the value is proved to be within this share of the optimum. On Ctrl-C, and
-    when the time limit passes, the best split so far is returned.
+    ``gap``: stop when the value is proved to be within this share of the optimum. ``max_nodes``:
+    search at most so many nodes of the tree. On Ctrl-C, and when a limit is met, the best split so
+    far is returned. Raises WorkloadError for replicas.
     """
     objective = objective if objective is not None else Throughput()
     if objective.replicas > 1:
-        objective = Throughput(objective.contiguous, objective.overlap, objective.sum_of_maxima)
+        raise WorkloadError("milp-throughput does not replicate stages; ideals and pipedream do")
     unit = _unit(workload, objective, start)
-    program = _Program(workload, objective, unit, seed)
+    program = Program(workload, objective, unit, seed)
     if start is not None:
-        program.start_from(start)
-    program.model.max_mip_gap = gap
-    try:
-        status = optimize(program.model, time_limit_seconds)
-    except KeyboardInterrupt:
+        maxima = _maxima(workload, objective, start, range(workload.devices))
+        program.start_from(program.nets.of_classes(start), maxima, start)
+    status = _run(program, time_limit_seconds, max_nodes, gap)
+    if status == "stuck":
         return MilpResult(start, "interrupted", 0.0)
-    if status in ("INFEASIBLE", "INT_INFEASIBLE"):
-        return MilpResult(None, "infeasible", float("inf"))
+    if status == "infeasible":
+        return MilpResult(None, status, float("inf"))
     bound = float(program.model.objective_bound) * unit
     bound = bound * (1 - 1e-9) if np.isfinite(bound) and bound > 0 else 0.0
-    name = "optimal" if status == "OPTIMAL" else "time limit"
     if not program.model.num_solutions:
-        return MilpResult(start, name, bound)
-    return MilpResult(program.decode(), name, bound)
+        return MilpResult(start, status, bound)
+    return MilpResult(program.decode()[program.nets.label], status, bound)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PartResult:
+    """What the solver found for some of the devices."""
+
+    #: ``[class]``: devices of all classes, changed or not.
+    where: NDArray[np.int64]
+    #: As in ``MilpResult``.
+    status: str
+
+
+def solve_part(
+    workload: Workload,
+    nets: Nets,
+    where: NDArray[np.int64],
+    objective: Throughput,
+    devices: Sequence[int],
+    *,
+    time_limit_seconds: float = float("inf"),
+    max_nodes: int | None = None,
+    gap: float = 1e-4,
+    seed: int = 0,
+) -> PartResult:
+    """Share what ``devices`` hold among them anew, the largest of their loads as small as can be.
+
+    ``where``, ``[class]``, is a valid split. The loads of other devices do not depend on which of
+    ``devices`` holds a class, and stay as they are; with ``sum_of_maxima`` they count.
+    """
+    inside = np.flatnonzero(np.isin(where, np.array(devices)))
+    group = np.full(nets.size, len(inside), np.int64)
+    group[inside] = np.arange(len(inside))
+    part = nets.merged(group, len(inside) + 1)
+    device_of = where[nets.label]
+    maxima = _maxima(workload, objective, device_of, devices)
+    unit = sum(maxima) or 1.0
+    program = Program(workload, objective, unit, seed, part, devices, len(inside))
+    if objective.sum_of_maxima:
+        others = [each for each in range(workload.devices) if each not in devices]
+        rest = _maxima(workload, objective, device_of, others)
+        maxima = [max(pair) for pair in zip(maxima, rest)]
+        for variable, least in zip(program.largest, rest):
+            variable.lb = least / unit
+    program.start_from(np.append(where[inside], -1), maxima, device_of)
+    status = _run(program, time_limit_seconds, max_nodes, gap)
+    if status == "stuck":
+        return PartResult(where, "interrupted")
+    if not program.model.num_solutions:
+        return PartResult(where, status)
+    found = where.copy()
+    found[inside] = program.decode()[:-1]
+    return PartResult(found, status)
+
+
+def _run(program: Program, seconds: float, max_nodes: int | None, gap: float) -> str:
+    """The status by our names; ``stuck`` if the model cannot be read."""
+    program.model.max_mip_gap = gap
+    try:
+        status = optimize(program.model, seconds, max_nodes=max_nodes, keep_best=True)
+    except KeyboardInterrupt:
+        return "stuck"
+    if status == INTERRUPTED:
+        return "interrupted"
+    if status in ("INFEASIBLE", "INT_INFEASIBLE"):
+        return "infeasible"
+    return "optimal" if status == "OPTIMAL" else "time limit"
+
+
+def _maxima(
+    workload: Workload,
+    objective: Throughput,
+    device_of: NDArray[np.int64],
+    devices: Sequence[int],
+) -> list[float]:
+    """The largest load of ``devices`` in each phase of the objective."""
+    report = evaluate(workload, device_of, overlap=objective.overlap)
+    loads = [report.devices[device] for device in devices]
+    if not objective.sum_of_maxima:
+        return [max((load.seconds for load in loads), default=0.0)]
+    return [
+        max((load.forward_seconds for load in loads), default=0.0),
+        max((load.backward_seconds for load in loads), default=0.0),
+    ]
 
 
 def _unit(workload: Workload, objective: Throughput, start: NDArray[np.int64] | None) -> float:
@@ -94,227 +166,3 @@ def _unit(workload: Workload, objective: Throughput, start: NDArray[np.int64] | 
         seconds = np.min([kind.seconds for kind in workload.classes], axis=0)
         value = float(seconds[np.isfinite(seconds)].sum()) / workload.devices
     return value if value > 0 else 1.0
-
-
-class _Program:
-    """The model and its variables."""
-
-    def __init__(self, workload: Workload, objective: Throughput, unit: float, seed: int) -> None:
-        self.workload = workload
-        self.objective = objective
-        self.unit = unit
-        self.nets = Nets.of(workload)
-        self.model = new_model("throughput", seed=seed)
-        self.kind_of = workload.class_of_devices().tolist()
-        #: Parts of the objective: all nodes, or forward and backward apart.
-        self.phases = ((0,), (1,)) if objective.sum_of_maxima else ((0, 1),)
-        #: ``[phase]``
-        self.largest: list[mip.Var] = []
-        #: ``[class][device]``
-        self.on: list[dict[int, mip.Var]] = []
-        #: ``(net, device)``: pays for sending, or receiving; one variable for nets with one reader.
-        self.sends: dict[tuple[int, int], mip.Var] = {}
-        self.receives: dict[tuple[int, int], mip.Var] = {}
-        #: ``(node, device)``
-        self.reaches: dict[tuple[int, int], mip.Var] = {}
-        self._add_variables()
-        self._place()
-        self._pay()
-        self._limit_memory()
-        self._limit_load()
-        if objective.contiguous:
-            self._be_contiguous()
-
-    def _add_variables(self) -> None:
-        import mip
-
-        model = self.model
-        self.largest = [
-            model.add_var(name=f"largest{phase}", obj=1.0) for phase in range(len(self.phases))
-        ]
-        total = self.nets.total_seconds
-        for group in range(self.nets.size):
-            self.on.append(
-                {
-                    device: model.add_var(name=f"x_{group}_{device}", var_type=mip.BINARY)
-                    for device, kind in enumerate(self.kind_of)
-                    if np.isfinite(total[kind, group])
-                }
-            )
-
-    def _place(self) -> None:
-        for group, on in enumerate(self.on):
-            add_row(self.model, list(on.values()), [1.0] * len(on), "=", 1.0, f"placed_{group}")
-
-    def _pay(self) -> None:
-        for index, net in enumerate(self.nets.nets):
-            for device, kind in enumerate(self.kind_of):
-                if not self.workload.classes[kind].transfers:
-                    continue
-                source = self.on[net.source].get(device)
-                readers = [self.on[target].get(device) for target in net.targets]
-                if source is not None:
-                    sends = self.model.add_var(name=f"sends_{index}_{device}", ub=1.0)
-                    self.sends[index, device] = sends
-                    for number, reader in enumerate(readers):
-                        self._at_least(sends, source, reader, f"out_{index}_{device}_{number}")
-                present = [reader for reader in readers if reader is not None]
-                if not present:
-                    continue
-                if len(readers) == 1 and source is not None:
-                    receives = self.sends[index, device]
-                else:
-                    receives = self.model.add_var(name=f"receives_{index}_{device}", ub=1.0)
-                self.receives[index, device] = receives
-                for number, reader in enumerate(present):
-                    self._at_least(receives, reader, source, f"in_{index}_{device}_{number}")
-
-    def _at_least(self, pays: mip.Var, here: mip.Var, there: mip.Var | None, name: str) -> None:
-        """``pays >= here - there``."""
-        if there is None:
-            add_row(self.model, [pays, here], [1.0, -1.0], ">", 0.0, name)
-        else:
-            add_row(self.model, [pays, here, there], [1.0, -1.0, 1.0], ">", 0.0, name)
-
-    def _limit_memory(self) -> None:
-        held = self.nets.bytes
-        for device, kind in enumerate(self.kind_of):
-            memory = self.workload.classes[kind].memory_bytes
-            if held.sum() <= memory:
-                continue
-            users = [group for group, on in enumerate(self.on) if device in on and held[group]]
-            add_row(
-                self.model,
-                [self.on[group][device] for group in users],
-                [float(held[group] / memory) for group in users],
-                "<",
-                1.0,
-                f"memory_{device}",
-            )
-
-    def _limit_load(self) -> None:
-        for device, kind in enumerate(self.kind_of):
-            for phase, parts in enumerate(self.phases):
-                compute: list[tuple[mip.Var, float]] = []
-                for group, on in enumerate(self.on):
-                    seconds = float(self.nets.seconds[list(parts), kind, group].sum())
-                    if device in on and seconds:
-                        compute.append((on[device], seconds / self.unit))
-                moved: list[tuple[mip.Var, float]] = []
-                for index, net in enumerate(self.nets.nets):
-                    if int(net.backward) not in parts:
-                        continue
-                    variables = {
-                        id(variable): variable
-                        for variable in (
-                            self.sends.get((index, device)),
-                            self.receives.get((index, device)),
-                        )
-                        if variable is not None
-                    }
-                    moved += [(each, net.seconds / self.unit) for each in variables.values()]
-                name = f"load_{device}_{phase}"
-                if self.objective.overlap:
-                    self._below(compute, phase, f"{name}_compute")
-                    self._below(moved, phase, f"{name}_transfers")
-                else:
-                    self._below(compute + moved, phase, name)
-
-    def _below(self, terms: list[tuple[mip.Var, float]], phase: int, name: str) -> None:
-        if terms:
-            variables, values = zip(*terms)
-            add_row(self.model, [*variables, self.largest[phase]], [*values, -1.0], "<", 0.0, name)
-
-    def _be_contiguous(self) -> None:
-        workload, label = self.workload, self.nets.label
-        forward = np.flatnonzero(~workload.backward).tolist()
-        for device in range(workload.devices):
-            for node in forward:
-                reach = self.model.add_var(name=f"z_{node}_{device}", ub=1.0)
-                self.reaches[node, device] = reach
-                on = self.on[label[node]].get(device)
-                if on is not None:
-                    add_row(
-                        self.model, [reach, on], [1.0, -1.0], ">", 0.0, f"holds_{node}_{device}"
-                    )
-            for source, target in workload.edges.tolist():
-                if workload.backward[source] or workload.backward[target]:
-                    continue
-                before, after = self.reaches[source, device], self.reaches[target, device]
-                name = f"{source}_{target}_{device}"
-                add_row(self.model, [before, after], [1.0, -1.0], ">", 0.0, f"falls_{name}")
-                here = self.on[label[source]].get(device)
-                there = self.on[label[target]].get(device)
-                if here is None:
-                    continue
-                variables, values = [after, here], [1.0, 1.0]
-                if there is not None and there is not here:
-                    variables, values = [*variables, there], [*values, -1.0]
-                elif there is here:
-                    continue
-                add_row(self.model, variables, values, "<", 1.0, f"leaves_{name}")
-
-    def start_from(self, device_of: NDArray[np.int64]) -> None:
-        """Give the solver a first solution."""
-        workload = self.workload
-        where = self.nets.of_classes(device_of)
-        values: list[tuple[mip.Var, float]] = [
-            (variable, float(where[group] == device))
-            for group, on in enumerate(self.on)
-            for device, variable in on.items()
-        ]
-        for (index, device), variable in self.sends.items():
-            net = self.nets.nets[index]
-            home = where[net.source] == device
-            pays = home and any(where[target] != device for target in net.targets)
-            if self.receives.get((index, device)) is variable:
-                pays = pays or (not home and where[net.targets[0]] == device)
-            values.append((variable, float(pays)))
-        for (index, device), variable in self.receives.items():
-            net = self.nets.nets[index]
-            if self.sends.get((index, device)) is not variable:
-                pays = where[net.source] != device and device in where[list(net.targets)]
-                values.append((variable, float(pays)))
-        if self.reaches:
-            values += self._reaches_of(device_of)
-        value, _ = self.objective.seconds(workload, Split(device_of))
-        maxima = [value] if len(self.phases) == 1 else self._maxima(device_of)
-        values += [(each, most / self.unit) for each, most in zip(self.largest, maxima)]
-        self.model.start = values
-
-    def _maxima(self, device_of: NDArray[np.int64]) -> list[float]:
-        from baechi_jax.passes.placement.split import evaluate
-
-        loads = evaluate(self.workload, device_of, overlap=self.objective.overlap).devices
-        return [
-            max(load.forward_seconds for load in loads),
-            max(load.backward_seconds for load in loads),
-        ]
-
-    def _reaches_of(self, device_of: NDArray[np.int64]) -> list[tuple[mip.Var, float]]:
-        from baechi_jax.passes.placement.workload import topological_order
-
-        workload = self.workload
-        pointers, targets = workload.successors()
-        reach = np.zeros((workload.size, workload.devices), bool)
-        for node in topological_order(workload)[::-1].tolist():
-            if workload.backward[node]:
-                continue
-            for target in targets[pointers[node] : pointers[node + 1]].tolist():
-                if not workload.backward[target]:
-                    reach[node] |= reach[target]
-            reach[node, device_of[node]] = True
-        return [
-            (variable, float(reach[node, device]))
-            for (node, device), variable in self.reaches.items()
-        ]
-
-    def decode(self) -> NDArray[np.int64]:
-        """The device of each node in the solver's best solution."""
-        where = np.full(self.nets.size, -1, np.int64)
-        for group, on in enumerate(self.on):
-            for device, variable in on.items():
-                if variable.x > 0.5:
-                    where[group] = device
-        assert where.min() >= 0
-        return where[self.nets.label]

@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 from baechi_jax.passes.placement.partitioning import Throughput
 from baechi_jax.passes.placement.split import Split
 from baechi_jax.passes.placement.throughput import milp
-from baechi_jax.passes.placement.throughput.milp import solve_milp
-from baechi_jax.passes.placement.workload import Workload
+from baechi_jax.passes.placement.throughput.milp import solve_milp, solve_part
+from baechi_jax.passes.placement.throughput.nets import Nets
+from baechi_jax.passes.placement.workload import Workload, WorkloadError
 from tests.passes.partitioning import workloads as naive
 
 objectives = st.builds(
@@ -69,7 +70,7 @@ def test_the_warm_start_is_returned_when_there_is_no_time() -> None:
 def test_ctrl_c_returns_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
     workload = naive.workload([[1, 2]], [(0, 1)], counts=(2,))
 
-    def interrupt(*_: object) -> str:
+    def interrupt(*_: object, **__: object) -> str:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(milp, "optimize", interrupt)
@@ -77,3 +78,60 @@ def test_ctrl_c_returns_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
     assert result.status == "interrupted"
     assert result.device_of is not None
     assert result.device_of.tolist() == [0, 0]
+
+
+@given(naive.workloads(), objectives, st.data())
+@settings(max_examples=200, deadline=None)
+def test_part_is_the_best_with_the_rest_as_it_is(
+    workload: Workload, objective: Throughput, data: st.DataObject
+) -> None:
+    values = naive_values(workload, objective)
+    if not values:
+        return
+    first = data.draw(st.sampled_from(sorted(values)))
+    few = st.sets(st.sampled_from(range(workload.devices)), min_size=1)
+    devices = sorted(data.draw(few))
+    others = [
+        each
+        for each in values
+        if all(
+            a == b if a not in devices else b in devices for a, b in zip(first, each, strict=True)
+        )
+    ]
+    nets = Nets.of(workload)
+    result = solve_part(workload, nets, nets.of_classes(np.array(first)), objective, devices)
+    found = tuple(result.where[nets.label].tolist())
+    assert result.status == "optimal"
+    assert found in others
+
+    def value(device_of: tuple[int, ...]) -> float:
+        if objective.sum_of_maxima:
+            return values[device_of]
+        return max(
+            naive.naive_load(workload, device_of, each, overlap=objective.overlap)
+            for each in devices
+        )
+
+    # The gap of such a solve is not zero, in units of its start.
+    slack = 1e-3 * max(1.0, values[first])
+    assert value(found) <= min(value(each) for each in others) + slack
+
+
+def test_a_limit_of_nodes_gives_the_same_split_each_time() -> None:
+    random = np.random.default_rng(3)
+    pairs = [(u, v) for u in range(30) for v in range(u + 1, 30) if random.random() < 0.1]
+    workload = naive.workload(
+        [random.integers(1, 20, 30)], pairs, counts=(4,), transfer=random.integers(0, 9, 30)
+    )
+    first = solve_milp(workload, start=np.arange(30) // 8, max_nodes=5)
+    again = solve_milp(workload, start=np.arange(30) // 8, max_nodes=5)
+    assert first.device_of is not None
+    assert again.device_of is not None
+    assert first.device_of.tolist() == again.device_of.tolist()
+    assert first.bound_seconds == again.bound_seconds
+
+
+def test_replicas_are_refused() -> None:
+    workload = naive.workload([[1, 2]], [(0, 1)], counts=(2,))
+    with pytest.raises(WorkloadError, match="ideals and pipedream do"):
+        solve_milp(workload, Throughput(replicas=2))
