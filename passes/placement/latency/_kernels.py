@@ -154,7 +154,7 @@ def anneal_latency(
     host_seconds: Floats,
     allowed: Bools,
     held: Floats,
-    # [piece] kind, [accelerator] memory.
+    # [piece] kind, [accelerator] memory; behind them, that of the host.
     kind_of: Ints,
     memory: Floats,
     # Temperatures at the first and the last step, and what a second of load weighs.
@@ -180,7 +180,7 @@ def anneal_latency(
     member_pointers = np.zeros(pieces + 2, np.int64)
     members = np.zeros(nodes + 1, np.int64)
     accelerators = len(memory)
-    used = np.zeros(accelerators + 1)
+    used = np.zeros(accelerators)
     class_held = np.zeros(classes)
     for group in range(classes):
         for at in range(class_pointers[group], class_pointers[group + 1]):
@@ -245,7 +245,7 @@ def anneal_latency(
             fits = fits and allowed[kind, changed[index]]
         device = target // subgraphs
         same = origin < pieces and origin // subgraphs == device
-        if target < pieces and not same:
+        if not same:
             fits = fits and used[device] + size <= memory[device]
         if not fits:
             continue

@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from baechi_jax.passes.placement.latency.judge import natural_subgraphs
 from baechi_jax.passes.placement.split import Split
+from baechi_jax.passes.placement.workload import WorkloadError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -29,6 +31,14 @@ def host_seconds(workload: Workload) -> NDArray[np.float64]:
         if not kind.transfers and kind.count:
             return kind.seconds
     return np.full(workload.size, np.inf)
+
+
+def host_bytes(workload: Workload) -> float:
+    """Memory of the host, all of whose nodes are on the first core of ``host_seconds``."""
+    for kind in workload.classes:
+        if not kind.transfers and kind.count:
+            return kind.memory_bytes
+    return 0.0
 
 
 def accelerators_of(workload: Workload) -> list[tuple[int, DeviceClass]]:
@@ -82,6 +92,26 @@ class Pieces:
         return np.where(
             on_host, -1, device[np.where(on_host, -1, accelerator)] * self.subgraphs + number
         )
+
+    def of_split(self, split: Split) -> NDArray[np.int64]:
+        """``piece_of`` of ``split``, the inverse of ``split``.
+
+        Where it does not say which subgraphs a device has, they are the fewest that are contiguous.
+        Raises WorkloadError when a device has more than ``subgraphs``.
+        """
+        workload = self.workload
+        on_host = ~np.isin(split.device_of, self.devices)
+        number = split.subgraph_of
+        if number is None:
+            number = natural_subgraphs(workload, split.device_of)
+        number = np.where(on_host, 0, number)
+        most = int(number.max(initial=0)) + 1
+        if most > self.subgraphs:
+            device = int(split.device_of[int(np.argmax(number))])
+            raise WorkloadError(
+                f"device {device} has {most} subgraphs, and at most {self.subgraphs} are asked for"
+            )
+        return np.where(on_host, -1, split.device_of * self.subgraphs + number)
 
     def split(self, piece_of: NDArray[np.int64]) -> Split:
         """The split that ``piece_of`` is; the host's nodes are on its first core."""

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from baechi_jax.passes.placement.latency.judge import latency_of, latency_seconds
-from baechi_jax.passes.placement.latency.pieces import Pieces, host_seconds
+from baechi_jax.passes.placement.latency.pieces import Pieces, host_bytes, host_seconds
 from baechi_jax.passes.placement.throughput.nets import class_neighbours, colour_classes
 from baechi_jax.passes.placement.workload import (
     Workload,
@@ -56,6 +56,67 @@ class LatencySearchOptions:
     first_round: int = 0
 
 
+class LatencySearch:
+    """The search, a round at a time; ``best`` is the best split so far, as ``piece_of``."""
+
+    def __init__(
+        self,
+        workload: Workload,
+        starts: Sequence[NDArray[np.int64]],
+        options: LatencySearchOptions,
+    ) -> None:
+        """Raises WorkloadError when there is no start, or one of them is not valid."""
+        self.workload = workload
+        self.options = options
+        self.pieces = Pieces.of(workload, options.subgraphs)
+        self.starts: list[NDArray[np.int64]] = []
+        self.best_seconds = float("inf")
+        self._arguments = _arguments(workload, self.pieces) if self.pieces.count else ()
+        if not starts:
+            raise WorkloadError("the search needs a start; greedy or series gives one")
+        self.best = starts[0]
+        for start in starts:
+            self.add_start(start)
+
+    def add_start(self, start: NDArray[np.int64]) -> None:
+        """One more split that rounds begin from."""
+        report = latency_of(self.workload, self.pieces.split(start))
+        if report.faults:
+            raise WorkloadError(f"the search needs a valid start: {report.faults[0]}")
+        self.starts.append(start)
+        if report.seconds < self.best_seconds:
+            self.best, self.best_seconds = start, report.seconds
+
+    def round(self, number: int) -> None:
+        """Anneal once; the number says from which start, how hot, and seeds the randomness."""
+        from baechi_jax.passes.placement.latency._kernels import anneal_latency
+
+        if not self.pieces.count or self.best_seconds <= 0.0:
+            return
+        options = self.options
+        turn = number % len(_HOT)
+        last = turn == len(_HOT) - 1
+        at = (number // len(_HOT) + turn) % len(self.starts)
+        origin = self.best if last else self.starts[at]
+        hot = self.best_seconds * _HOT[turn]
+        call: tuple[Any, ...] = (
+            options.steps,
+            options.seed * 1_000_003 + number,
+            self.pieces.compact(origin),
+            self.pieces.count,
+            options.subgraphs,
+            *self._arguments,
+            hot,
+            hot * _COOLING,
+            _LOAD_WEIGHT,
+        )
+        _, found = anneal_latency(*call)
+        piece_of = self.pieces.expand(found)
+        seconds = latency_seconds(self.workload, piece_of, subgraphs=options.subgraphs)
+        if seconds < self.best_seconds:
+            self.best, self.best_seconds = piece_of, seconds
+
+
 def search_latency(
     workload: Workload,
     starts: Sequence[NDArray[np.int64]],
@@ -66,51 +127,19 @@ def search_latency(
     ``starts`` are ``piece_of`` too. Raises WorkloadError when one of them is not valid. Ctrl-C
     between rounds returns the best so far.
     """
-    from baechi_jax.passes.placement.latency._kernels import anneal_latency
-
     options = options if options is not None else LatencySearchOptions()
-    pieces = Pieces.of(workload, options.subgraphs)
-    values = []
-    for start in starts:
-        report = latency_of(workload, pieces.split(start))
-        if report.faults:
-            raise WorkloadError(f"the search needs a valid start: {report.faults[0]}")
-        values.append(report.seconds)
-    best_seconds = min(values)
-    best = starts[values.index(best_seconds)]
-    if not pieces.count:
-        return best
-    arguments = _arguments(workload, pieces)
+    search = LatencySearch(workload, starts, options)
     began = time.monotonic()
     try:
-        for round_ in range(options.first_round, options.first_round + options.rounds):
+        for number in range(options.first_round, options.first_round + options.rounds):
             if time.monotonic() - began > options.time_limit_seconds:
                 break
-            if best_seconds <= options.target_seconds:
+            if search.best_seconds <= options.target_seconds:
                 break
-            turn = round_ % len(_HOT)
-            last = turn == len(_HOT) - 1
-            origin = best if last else starts[(round_ // len(_HOT) + turn) % len(starts)]
-            hot = best_seconds * _HOT[turn]
-            call: tuple[Any, ...] = (
-                options.steps,
-                options.seed * 1_000_003 + round_,
-                pieces.compact(origin),
-                pieces.count,
-                options.subgraphs,
-                *arguments,
-                hot,
-                hot * _COOLING,
-                _LOAD_WEIGHT,
-            )
-            _, found = anneal_latency(*call)
-            piece_of = pieces.expand(found)
-            seconds = latency_seconds(workload, piece_of, subgraphs=options.subgraphs)
-            if seconds < best_seconds:
-                best, best_seconds = piece_of, seconds
+            search.round(number)
     except KeyboardInterrupt:
-        return best
-    return best
+        return search.best
+    return search.best
 
 
 def _arguments(workload: Workload, pieces: Pieces) -> tuple[Any, ...]:
@@ -124,6 +153,7 @@ def _arguments(workload: Workload, pieces: Pieces) -> tuple[Any, ...]:
     seconds = np.array([kind.seconds for kind in kinds]).reshape(len(kinds), workload.size)
     allowed = [np.bincount(label, ~np.isfinite(row), count) == 0 for row in [*seconds, host]]
     kind_of = [kinds.index(kind) for kind in pieces.kinds for _ in range(pieces.subgraphs)]
+    limits = [kind.memory_bytes for kind in pieces.kinds]
     return (
         *compressed(label, np.arange(workload.size), count),
         *class_neighbours(workload.edges, label, count),
@@ -135,5 +165,5 @@ def _arguments(workload: Workload, pieces: Pieces) -> tuple[Any, ...]:
         np.array(allowed),
         workload.bytes,
         np.array(kind_of, np.int64),
-        np.array([kind.memory_bytes for kind in pieces.kinds], np.float64) * (1 + 1e-12),
+        np.array([*limits, host_bytes(workload)], np.float64) * (1 + 1e-12),
     )

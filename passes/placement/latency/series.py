@@ -25,6 +25,7 @@ from baechi_jax.passes.placement.throughput.dynamic_program import (
     lattice,
     run,
 )
+from baechi_jax.passes.placement.throughput.ideals import reordered
 from baechi_jax.passes.placement.workload import DeviceClass, Workload
 
 if TYPE_CHECKING:
@@ -40,26 +41,45 @@ class SeriesResult:
 
 
 def solve_series(
-    workload: Workload, *, max_ideals: int = 0, time_limit_seconds: float = float("inf")
+    workload: Workload,
+    *,
+    max_ideals: int = 0,
+    orders: int = 1,
+    seed: int = 0,
+    time_limit_seconds: float = float("inf"),
 ) -> SeriesResult | None:
-    """The split with the least sum of loads, or None where none fits.
+    """The split with the least sum of loads, or None where none is found.
 
-    Over all ideals if ``max_ideals`` is positive, else along one topological order. Raises
-    TooManyIdealsError where the graph has more. After the time limit, or on Ctrl-C, the result for
-    one order is returned.
+    Over all ideals if ``max_ideals`` is positive, else along a depth-first topological order and
+    ``orders - 1`` random ones. Raises TooManyIdealsError where the graph has more ideals. After the
+    time limit the best so far is returned; one order is always tried.
     """
     deadline = time.monotonic() + time_limit_seconds
     contraction = contract(workload)
     best = _run(workload, contraction, chain(contraction), np.inf, np.inf)
-    if max_ideals <= 0:
-        return best
-    bound = np.inf if best is None else best.sum_seconds
     try:
-        ideals = lattice(contraction, max_ideals, deadline)
-        better = _run(workload, contraction, ideals, bound, deadline)
-    except (OutOfTimeError, KeyboardInterrupt):
+        if max_ideals > 0:
+            ideals = lattice(contraction, max_ideals, deadline)
+            return _better(workload, contraction, ideals, best, deadline)
+        random = np.random.default_rng(seed)
+        for _ in range(1, orders):
+            shuffled = reordered(contraction, random.random(contraction.size))
+            best = _better(workload, shuffled, chain(shuffled), best, deadline)
+    except OutOfTimeError:
         return best
-    return better if better is not None else best
+    return best
+
+
+def _better(
+    workload: Workload,
+    contraction: Contraction,
+    ideals: Lattice,
+    best: SeriesResult | None,
+    deadline: float,
+) -> SeriesResult | None:
+    bound = np.inf if best is None else best.sum_seconds
+    found = _run(workload, contraction, ideals, bound, deadline)
+    return best if found is None else found
 
 
 def _run(
