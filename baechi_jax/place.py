@@ -43,7 +43,7 @@ from baechi_jax.placed_state import (
 )
 from baechi_jax.plan import Plan, check_matches
 from baechi_jax.planner import PlannerOptions, apply_decisions, pipeline_text, plan_module
-from baechi_jax.runtime.compile import CompileOptions
+from baechi_jax.runtime.compile import CompileOptions, ExecutableCache
 from baechi_jax.runtime.errors import DeviceError
 from baechi_jax.signature import Signature
 from baechi_jax.stages import Compiled, Lowered, Split, Traced
@@ -263,6 +263,11 @@ class PlacedFunction:
         self._last: _Entry | None = None
         #: The first plan: later ones keep its state where it lies.
         self._first: _Entry | None = None
+        like = options.like
+        #: With the functions placed like this one.
+        self._executables: ExecutableCache = (
+            ExecutableCache() if like is None else like._executables
+        )
         self._lock = threading.RLock()
         self._misses = 0
         self._last_miss: tuple[Any, Any, tuple[Any, ...]] | None = None
@@ -347,6 +352,7 @@ class PlacedFunction:
             self._last = self._first = None
             self._misses = 0
             self._jit.clear_cache()
+            self._executables.clear()
 
     # Finding and making entries -----------------------------------------------------------------
 
@@ -388,7 +394,12 @@ class PlacedFunction:
             if entry.lowered is None:
                 plan = self._plan_entry(entry)
                 entry.lowered = Lowered(
-                    entry.trace, plan, self._split(entry), self._devices, self._options.compile
+                    entry.trace,
+                    plan,
+                    self._split(entry),
+                    self._devices,
+                    self._options.compile,
+                    self._executables,
                 )
                 if self._first is None:
                     self._first = entry

@@ -7,6 +7,7 @@ a machine that is not there.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -16,7 +17,12 @@ from jax.sharding import SingleDeviceSharding
 
 from baechi_jax.ir.trace import Trace
 from baechi_jax.plan import Plan
-from baechi_jax.runtime.compile import CompileOptions, check_devices, compile_program
+from baechi_jax.runtime.compile import (
+    CompileOptions,
+    ExecutableCache,
+    check_devices,
+    compile_program,
+)
 from baechi_jax.runtime.errors import ArgumentError
 from baechi_jax.runtime.execute import Executor
 from baechi_jax.runtime.instructions import Program, program_of
@@ -93,11 +99,15 @@ class Lowered:
         split: Split,
         devices: Callable[[], Sequence[jax.Device]],
         options: CompileOptions,
+        cache: ExecutableCache,
     ) -> None:
         self._trace = trace
         self._split = split
         self._devices = devices
         self._options = options
+        self._cache = cache
+        self._compiled: Compiled | None = None
+        self._lock = threading.Lock()
         self.plan = plan
 
     @property
@@ -110,17 +120,23 @@ class Lowered:
         return self.plan.text
 
     def compile(self) -> Compiled:
-        """Compile every task for its device.
+        """Compile every task for its device, once: later calls give the same ``Compiled``.
 
-        Raises DeviceError when this process lacks devices of the plan, CompilationError when XLA
-        refuses a task.
+        So what the placed function itself runs and what its stages give share executables, the
+        constants on the devices, and the limit on steps under way. Raises DeviceError when this
+        process lacks devices of the plan, CompilationError when XLA refuses a task.
         """
-        program = self.program
-        devices = self._devices()
-        check_devices(program, devices)
-        tasks = compile_program(program, self._trace.equations, devices, self._options)
-        executor = Executor(program, tasks, devices)
-        return Compiled(self._trace, self.plan, self._split, executor)
+        with self._lock:
+            if self._compiled is None:
+                program = self.program
+                devices = self._devices()
+                check_devices(program, devices)
+                tasks = compile_program(
+                    program, self._trace.equations, devices, self._options, self._cache
+                )
+                executor = Executor(program, tasks, devices)
+                self._compiled = Compiled(self._trace, self.plan, self._split, executor)
+            return self._compiled
 
 
 class Compiled:

@@ -386,20 +386,21 @@ class LoweredJaxpr:
         params = _stages.CompiledCallParams(
             loaded, False, in_tree, out_tree, lowering.const_args, None, None
         )
-        return Executable(loaded, params)
+        return Executable(loaded, params, self.donated)
 
 
 class Executable:
     """A jaxpr compiled for one device.
 
     ``call(*arrays)`` gives a list of arrays without blocking. ``has_effects``: it calls back into
-    Python, or has another effect.
+    Python, or has another effect. ``donated``: which arguments give their buffers away.
     """
 
-    __slots__ = ("_loaded", "call", "has_effects")
+    __slots__ = ("__weakref__", "_loaded", "call", "donated", "has_effects")
 
-    def __init__(self, loaded: Any, params: Any) -> None:
+    def __init__(self, loaded: Any, params: Any, donated: tuple[bool, ...]) -> None:
         self._loaded = loaded
+        self.donated = donated
         fast = loaded.create_cpp_call(params)
         self.has_effects = fast is None
         self.call: Callable[..., list[jax.Array]] = (

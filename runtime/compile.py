@@ -1,8 +1,9 @@
 """Compiling the tasks of a program.
 
 A task is lowered once for each distinct structure, donation and platform, and compiled once for
-each device that runs it: an executable belongs to its device. Lowering is Python and stays in the
-calling thread; each compilation starts in a pool of threads as soon as its lowering is there. XLA's
+each device that runs it: an executable belongs to its device. Programs that share a cache share
+executables, too, as long as one of them is alive. Lowering is Python and stays in the calling
+thread; each compilation starts in a pool of threads as soon as its lowering is there. XLA's
 persistent compilation cache works as it does for ``jax.jit``, since the same function reads it.
 """
 
@@ -11,6 +12,7 @@ from __future__ import annotations
 import os
 import sys
 import time
+import weakref
 from collections import Counter
 from collections.abc import Hashable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
@@ -52,6 +54,27 @@ class CompiledTask:
         return describe_task(self.operation, self.device)
 
 
+class ExecutableCache:
+    """Executables by all that decides them. It keeps none alive that no program uses any more."""
+
+    def __init__(self) -> None:
+        self._known: weakref.WeakValueDictionary[Hashable, compat.Executable] = (
+            weakref.WeakValueDictionary()
+        )
+
+    def get(self, key: Hashable) -> compat.Executable | None:
+        """The executable for ``key``, if there is one."""
+        return self._known.get(key)
+
+    def put(self, key: Hashable, executable: compat.Executable) -> None:
+        """Keep ``executable`` for those who ask while it is in use."""
+        self._known[key] = executable
+
+    def clear(self) -> None:
+        """Forget all executables."""
+        self._known.clear()
+
+
 @dataclass(frozen=True, slots=True)
 class CompileOptions:
     """``threads``: how many compile at once, by default one per core. ``progress``: show a bar on
@@ -68,43 +91,56 @@ def compile_program(
     equations: Sequence[EquationRecord],
     devices: Sequence[jax.Device],
     options: CompileOptions = CompileOptions(),
+    cache: ExecutableCache | None = None,
 ) -> list[CompiledTask]:
     """One compiled task for each of ``program.tasks``, in that order.
 
-    ``equations`` is the trace's side table; ``devices[d]`` is device ``d`` of the topology. Raises
+    ``equations`` is the trace's side table; ``devices[d]`` is device ``d`` of the topology.
+    ``cache`` is looked into first, and gets what is compiled. Raises
     DeviceError when there are too few devices and CompilationError naming the task that XLA
     refused. After an exception, Ctrl-C included, no thread is left running.
     """
     check_devices(program, devices)
     donations = {item.task: item.donated for item in program.instructions if isinstance(item, Run)}
     lowered: dict[Hashable, compat.LoweredJaxpr] = {}
+    known: dict[Hashable, compat.Executable] = {}
     futures: dict[Hashable, Future[compat.Executable]] = {}
-    chosen: list[tuple[Hashable, Hashable]] = []
+    chosen: list[Hashable] = []
     owners: dict[Hashable, int] = {}
+    cache = ExecutableCache() if cache is None else cache
+    # Lowering reads JAX's configuration.
+    settings: Hashable = (options.compiler_options, compat.trace_context())
     started = time.monotonic()
     with _pool(options.threads) as pool:
         for index, task in enumerate(program.tasks):
             device = devices[task_device(task)]
             key: Hashable = (_structure(task, equations), donations[index], device.platform)
+            place: Hashable = (key, device.id, settings)
+            chosen.append(place)
+            if place in known or place in futures:
+                continue
+            shared = cache.get(place)
+            if shared is not None:
+                known[place] = shared
+                continue
             if key not in lowered:
                 lowered[key] = _lower(task, equations, donations[index], device)
-            place: Hashable = (key, device.id, device.platform)
-            if place not in futures:
-                futures[place] = pool.submit(lowered[key].compile, device, options.compiler_options)
-                owners[place] = index
-            chosen.append((key, place))
+            futures[place] = pool.submit(lowered[key].compile, device, options.compiler_options)
+            owners[place] = index
         _await(list(futures.values()), started, options.progress)
-    compiled: list[CompiledTask] = []
-    for index, (key, at) in enumerate(chosen):
-        task = program.tasks[index]
-        device = devices[task_device(task)]
+    for place, future in futures.items():
         try:
-            executable = futures[at].result()
+            known[place] = future.result()
         except Exception as error:
-            what = describe_task(program.tasks[owners[at]], device)
+            task = program.tasks[owners[place]]
+            what = describe_task(task, devices[task_device(task)])
             raise CompilationError(f"XLA cannot compile {what}: {error}") from error
-        taken = (position for position, given in enumerate(lowered[key].donated) if given)
-        compiled.append(CompiledTask(task, device, executable, tuple(taken)))
+        cache.put(place, known[place])
+    compiled: list[CompiledTask] = []
+    for task, place in zip(program.tasks, chosen, strict=True):
+        executable = known[place]
+        taken = tuple(position for position, given in enumerate(executable.donated) if given)
+        compiled.append(CompiledTask(task, devices[task_device(task)], executable, taken))
     return compiled
 
 
@@ -164,7 +200,8 @@ def _untold(task: Operation, equations: Sequence[EquationRecord]) -> tuple[Hasha
     """What the text of ``task`` cannot tell: opaque parameters (a callback), and constants.
 
     Tasks with equal fingerprints may differ in these, so they are compared by value where they can
-    be hashed, and by identity otherwise.
+    be hashed, and by identity otherwise. What is compared is kept, so that nothing else can get its
+    identity.
     """
     found: list[Hashable] = []
     for op in task.walk():
@@ -173,7 +210,7 @@ def _untold(task: Operation, equations: Sequence[EquationRecord]) -> tuple[Hasha
             continue
         record = equations[index]
         if record.equation is None:
-            found.append(id(record.constant))
+            found.append(_Same(record.constant))
             continue
         opaque = [name for name, value in op.attributes.items() if _is_opaque(value)]
         if opaque:
@@ -194,8 +231,23 @@ def _identity(value: Any) -> Hashable:
     try:
         hash(value)
     except TypeError:
-        return id(value)
+        return _Same(value)
     return value  # type: ignore[no-any-return]
+
+
+class _Same:
+    """Equal to another one of the same object."""
+
+    __slots__ = ("_value",)
+
+    def __init__(self, value: object) -> None:
+        self._value = value
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Same) and self._value is other._value
+
+    def __hash__(self) -> int:
+        return id(self._value)
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import gc
 import threading
 import time
 from collections.abc import Callable
@@ -81,6 +82,92 @@ def test_weak_types_and_donation_are_told_apart(counted: dict[str, int]) -> None
     a, b = placed(jnp.ones(3), jnp.ones(3))
     np.testing.assert_array_equal(a + b, np.full(3, 4.0))
     assert counted["lowered"] == 2
+
+
+# Sharing executables ----------------------------------------------------------------------------
+
+
+def two_parts(a: Any, b: Any) -> Any:
+    with baechi.on(0):
+        a = jnp.sin(a) * 2
+    with baechi.on(1):
+        b = jnp.cos(b) * 3
+    return a, b
+
+
+def test_stages_and_calls_compile_once(counted: dict[str, int]) -> None:
+    placed = place(two_parts, placer="expert")
+    x = jnp.ones(3)
+    lowered = placed.lower(x, x)
+    compiled = lowered.compile()
+    assert counted["compiled"] == 2
+    placed(x, x)
+    assert placed.lower(x, x).compile() is compiled is lowered.compile()
+    compiled(*jax.device_put((x, x), compiled.input_shardings[0]))
+    assert counted == {"lowered": 2, "compiled": 2}
+
+
+def test_calls_first_and_stages_then_compile_once(counted: dict[str, int]) -> None:
+    placed = place(two_parts, placer="expert")
+    x = jnp.ones(3)
+    placed(x, x)
+    placed.lower(x, x).compile()
+    assert counted == {"lowered": 2, "compiled": 2}
+
+
+def test_what_other_shapes_leave_alike_is_not_compiled_again(counted: dict[str, int]) -> None:
+    placed = place(two_parts, placer="expert")
+    x = jnp.ones(3)
+    placed(x, x)
+    got = placed(jnp.ones(4), x)
+    assert counted == {"lowered": 3, "compiled": 3}
+    for one, other in zip(got, jax.jit(two_parts)(jnp.ones(4), x), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-6)
+
+
+def test_functions_placed_alike_share(counted: dict[str, int]) -> None:
+    placed = place(two_parts, placer="expert")
+    x = jnp.ones(3)
+    placed(x, x)
+    place(two_parts, topology=None, like=placed, placer="expert")(x, x)
+    assert counted["compiled"] == 2
+    # But not functions that have nothing to do with one another.
+    place(two_parts, placer="expert")(x, x)
+    assert counted["compiled"] == 4
+
+
+def test_the_configuration_decides_too(counted: dict[str, int]) -> None:
+    placed = place(lambda a, b: a @ b)
+    x = jnp.ones((3, 3))
+    placed(x, x)
+    before = counted["compiled"]
+    with jax.default_matmul_precision("highest"):
+        placed(x, x)
+    assert counted["compiled"] == before + 1
+
+
+def test_nothing_is_kept_that_no_program_uses(counted: dict[str, int]) -> None:
+    placed = place(two_parts, placer="expert")
+    x = jnp.ones(3)
+    placed(x, x)
+    placed.clear_cache()
+    gc.collect()
+    placed(x, x)
+    assert counted["compiled"] == 4
+
+
+def test_constants_that_look_alike_are_told_apart() -> None:
+    def scaled(factor: float) -> Any:
+        constant = np.full(4, factor, np.float32)
+        return place(lambda x: x * constant)
+
+    two, three = scaled(2.0), scaled(3.0)
+    three._executables = two._executables
+    np.testing.assert_array_equal(two(jnp.ones(4)), np.full(4, 2.0))
+    np.testing.assert_array_equal(three(jnp.ones(4)), np.full(4, 3.0))
+
+
+# Failures ---------------------------------------------------------------------------------------
 
 
 def test_no_thread_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
