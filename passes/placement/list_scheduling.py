@@ -19,18 +19,64 @@ With favourite children (m-SCT): a device that has just run a node whose favouri
 placed is *awake* for that child as long as the child could start nowhere earlier. Awake, it runs
 only that child, or nodes that are *urgent*: ready on every device, so that nothing is gained by
 running them elsewhere.
+
+Large problems are scheduled by a compiled kernel (``_list_kernel.py``) that decides alike; small
+ones here, in less time than numba takes to load. Where all tensors together fit on every device,
+nothing can pass a limit and no ledger is kept.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from heapq import heappop, heappush
 
+from baechi_jax.passes.placement.fusion import Fused
 from baechi_jax.passes.placement.ledger import Ledger, Profiles
 from baechi_jax.passes.placement.problem import PlacementProblem
 from baechi_jax.passes.placement.units import Units
 
 _INFINITY = float("inf")
+
+
+#: From so many nodes on, the compiled scheduler; numba takes half a second to load.
+KERNEL_NODES = 2000
+
+
+@dataclass(frozen=True, slots=True)
+class Scheduled:
+    """A device for each group, the scheduler's own makespan, groups placed above a limit."""
+
+    device_of_group: list[int]
+    makespan_seconds: float
+    overflows: int
+
+
+def schedule(
+    fused: Fused,
+    profiles: Profiles | None = None,
+    favourite_child: Sequence[int] | None = None,
+    *,
+    compiled: bool | None = None,
+) -> Scheduled:
+    """Earliest task first over the nodes of ``fused.problem``.
+
+    ``profiles`` are those of ``fused.original``. ``compiled``: whether by the kernel; by default
+    for large problems.
+    """
+    problem = fused.problem
+    if compiled is None:
+        compiled = problem.nodes >= KERNEL_NODES
+    if compiled:
+        from baechi_jax.passes.placement.list_arrays import schedule_compiled
+
+        device_of_group, makespan, overflows = schedule_compiled(fused, profiles, favourite_child)
+    else:
+        profiles = Profiles(fused.original) if profiles is None else profiles
+        scheduler = ListScheduler(problem, profiles, favourite_child)
+        device_of_group = scheduler.run()
+        makespan, overflows = scheduler.makespan, scheduler.overflows
+    return Scheduled(device_of_group, makespan * problem.machine.unit_seconds, overflows)
 
 
 class _Queue:
@@ -51,7 +97,10 @@ class _Queue:
 
 
 class ListScheduler:
-    """One run; ``run()`` gives the device of each group."""
+    """One run; ``run()`` gives the device of each group.
+
+    ``profiles`` may be those of the problem before fusion, with the same groups.
+    """
 
     def __init__(
         self,
@@ -62,14 +111,20 @@ class ListScheduler:
         self.problem = problem
         self.lists = lists = problem.lists
         self.ledger = Ledger(profiles)
-        self.units = Units(problem, profiles, self.ledger)
+        self.units = Units(profiles.problem, profiles, self.ledger)
         self.favourite = favourite_child
         self.overflows = 0
-        #: When the last node placed ends: the scheduler's own makespan.
+        #: When the last node placed ends, in the machine's unit of time, as all times here.
         self.makespan = 0.0
         devices = problem.devices
-        self.free = [0.0] * problem.machine.processors
-        self.wire_free = [0.0] * (max(map(max, lists.wire)) + 1)
+        machine = problem.machine
+        self.channel = machine.communication == "channel"
+        self.seconds: list[list[float]] = problem.node_times.tolist()
+        self.latency: list[list[float]] = machine.unit_latency.tolist()
+        self.per_byte: list[list[float]] = machine.unit_per_byte.tolist()
+        self.free = [0.0] * machine.processors
+        #: When each wire, or each device's channel, is free.
+        self.wire_free = [0.0] * max(devices, max(map(max, lists.wire)) + 1)
         self.finish = [0.0] * problem.nodes
         self.arrival: dict[tuple[int, int], float] = {}
         self.placed = [False] * problem.nodes
@@ -82,7 +137,7 @@ class ListScheduler:
         self.awake_for = [-1] * devices
         #: Devices that a group may still go to.
         self.open: list[list[int]] = [list(allowed) for allowed in problem.allowed]
-        self.fastest = [min(row) for row in lists.seconds]
+        self.fastest = [min(row) for row in self.seconds]
 
     def run(self) -> list[int]:
         """Schedule everything."""
@@ -121,12 +176,17 @@ class ListScheduler:
         return latest
 
     def _would_arrive(self, tensor: int, source: int, device: int) -> float:
-        lists = self.lists
-        return (
-            max(self.finish[lists.producer[tensor]], self.wire_free[lists.wire[source][device]])
-            + lists.latency_seconds[source][device]
-            + lists.tensor_bytes[tensor] * lists.seconds_per_byte[source][device]
-        )
+        if self.channel:
+            busy = max(self.wire_free[source], self.wire_free[device])
+        else:
+            busy = self.wire_free[self.lists.wire[source][device]]
+        ended = self.finish[self.lists.producer[tensor]]
+        return max(ended, busy) + self._transfer(tensor, source, device)
+
+    def _transfer(self, tensor: int, source: int, device: int) -> float:
+        nbytes = self.lists.tensor_bytes[tensor]
+        time = self.latency[source][device] + nbytes * self.per_byte[source][device]
+        return float(round(time)) if self.channel else time
 
     def _enqueue(self, node: int) -> None:
         """Offer a ready node to every device it may go to."""
@@ -137,7 +197,7 @@ class ListScheduler:
         times = [self._data_time(node, device) for device in devices]
         everywhere = max(times)
         for device, data in zip(devices, times):
-            loss = self.lists.seconds[node][device] - self.fastest[node]
+            loss = self.seconds[node][device] - self.fastest[node]
             self.queues[device].add(data, loss, rank, node)
             if self.urgent:
                 self.urgent[device].add(everywhere, loss, rank, node)
@@ -286,11 +346,11 @@ class ListScheduler:
                 if known is None:
                     known = self._would_arrive(tensor, source, device)
                     self.arrival[tensor, device] = known
-                    self.wire_free[lists.wire[source][device]] = known
+                    self._occupy(tensor, source, device, known)
                 time = known
             if time > start:
                 start = time
-        end = start + lists.seconds[node][device]
+        end = start + self.seconds[node][device]
         self.finish[node] = end
         self.makespan = max(self.makespan, end)
         self.placed[node] = True
@@ -304,6 +364,14 @@ class ListScheduler:
                 self.missing[reader] -= 1
                 if self.missing[reader] == 0:
                     self._enqueue(reader)
+
+    def _occupy(self, tensor: int, source: int, device: int, arrival: float) -> None:
+        if self.channel:
+            sent = max(self.finish[self.lists.producer[tensor]], self.wire_free[source])
+            self.wire_free[source] = sent + self._transfer(tensor, source, device)
+            self.wire_free[device] = arrival
+        else:
+            self.wire_free[self.lists.wire[source][device]] = arrival
 
     def _is_ready(self, node: int) -> bool:
         return not (self.placed[node] or self.missing[node] or self.lists.is_argument[node])
