@@ -6,7 +6,7 @@ from baechi_jax.ir.core import Module
 from baechi_jax.ir.errors import TopologyError
 from baechi_jax.ir.topology import Topology
 from baechi_jax.passes.cost.operation import devices_of, op_cost
-from baechi_jax.passes.tasks import TaskCosts, set_task_cost, tasks_of, topology_of
+from baechi_jax.passes.tasks import set_task_cost, tasks_of, topology_of
 
 
 def retarget(module: Module, topology: Topology) -> None:
@@ -23,11 +23,10 @@ def retarget(module: Module, topology: Topology) -> None:
         )
     module.attributes["baechi.topology"] = topology
     devices = devices_of(topology)
-    costs = TaskCosts(topology)
     for task in tasks_of(module.main):
         for op in task.body.ops[:-1]:
             op.attributes["baechi.cost"] = op_cost(op, devices)
-        set_task_cost(task, costs)
+        set_task_cost(task, topology)
     # They were bounds and predictions for the other machine.
     module.main.attributes.pop("baechi.lower_bound_seconds", None)
     module.main.attributes.pop("baechi.step_seconds", None)

@@ -36,7 +36,7 @@ from baechi_jax.passes.clustering.op_graph import OpGraph
 from baechi_jax.passes.clustering.phases import Phases, find_phases
 from baechi_jax.passes.clustering.units import find_units
 from baechi_jax.passes.registry import Pass, register_pass
-from baechi_jax.passes.tasks import TaskCosts, build_tasks, set_task_cost, topology_of
+from baechi_jax.passes.tasks import build_tasks, set_task_cost, topology_of
 
 
 @register_pass
@@ -70,9 +70,8 @@ class FuseTasks(Pass):
         tasks = build_tasks(
             func, [[graph.ops[index] for index in cluster] for cluster in clusters], attributes
         )
-        costs = TaskCosts(topology)
         for task in tasks:
-            set_task_cost(task, costs)
+            set_task_cost(task, topology)
         entries = argument_attributes(func)
         for argument in entries:
             name = argument.get("baechi.group")

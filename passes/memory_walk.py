@@ -17,9 +17,8 @@ from baechi_jax.ir.cost import Cost, DeviceMemory
 from baechi_jax.ir.topology import Topology
 from baechi_jax.ir.types import unplaced
 from baechi_jax.passes.cost.buffers import donated_pairs
-from baechi_jax.passes.cost.fusion import find_kernels
-from baechi_jax.passes.cost.liveness import peak_of
-from baechi_jax.passes.cost.lowering import lower
+from baechi_jax.passes.cost.operation import devices_of
+from baechi_jax.passes.cost.program import program_of
 from baechi_jax.passes.donation import Dying, align_results, choose_donations
 from baechi_jax.passes.insert_transfers import RECV, SEND
 from baechi_jax.passes.memory_account import Account, Buffer
@@ -125,14 +124,11 @@ class MemoryWalk:
         if self.replan:
             earlier = as_tuple(op.attributes.get("baechi.donates", ()))
             before = {each for each in earlier if isinstance(each, int)}
-        lowered = lower(ops, inputs, outputs)
-        kernels = find_kernels(lowered)
-        supposed = peak_of(lowered, kernels, inputs, outputs, before)
+        program = program_of(ops, inputs, outputs, devices_of(self.topology))
+        supposed = program.temporary_bytes(inputs, outputs, before)
         order = align_results(op, self.pairs[index])
-        if len(kernels.outputs) == len(order):
-            kernels = replace(kernels, outputs=[kernels.outputs[place] for place in order])
         donated = {operand for operand, _ in self.pairs[index]}
-        found = peak_of(lowered, kernels, inputs, body.terminator.operands, donated)
+        found = program.temporary_bytes(inputs, body.terminator.operands, donated, order)
         self.account.temporary_bytes[index] = max(0, known - supposed + found)
 
     def _copies_ended(self, buffer: Buffer, index: int) -> bool:

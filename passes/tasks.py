@@ -6,11 +6,10 @@ that reads one gets its own copy, so that no constant is ever a transfer.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from baechi_jax.ir.attributes import Attribute
 from baechi_jax.ir.core import Block, BlockArgument, Module, Operation, OpResult, Region, Value
-from baechi_jax.ir.cost import Cost
 from baechi_jax.ir.errors import PassError
 from baechi_jax.ir.function import argument_attributes
 from baechi_jax.ir.location import UNKNOWN, Location
@@ -223,56 +222,12 @@ def topology_of(module: Module) -> Topology:
     return topology
 
 
-def set_task_cost(task: Operation, costs: TaskCosts) -> None:
+def set_task_cost(task: Operation, topology: Topology) -> None:
     """Set ``baechi.cost`` of ``task`` from the operations in it."""
     body = task.body
-    task.attributes["baechi.cost"] = costs.of(
-        body.ops[:-1], body.arguments, body.terminator.operands
+    task.attributes["baechi.cost"] = task_cost(
+        body.ops[:-1], body.arguments, body.terminator.operands, topology
     )
-
-
-class TaskCosts:
-    """``task_cost``, computed once for tasks of the same structure: layers repeat."""
-
-    def __init__(self, topology: Topology) -> None:
-        self._topology = topology
-        self._known: dict[Hashable, Cost] = {}
-
-    def of(
-        self, ops: Sequence[Operation], inputs: Sequence[Value], outputs: Sequence[Value]
-    ) -> Cost:
-        """The cost of ``ops`` as one program; see ``task_cost``."""
-        key = _structure(ops, inputs, outputs)
-        cost = self._known.get(key)
-        if cost is None:
-            cost = self._known[key] = task_cost(ops, inputs, outputs, self._topology)
-        return cost
-
-
-def _structure(
-    ops: Sequence[Operation], inputs: Sequence[Value], outputs: Sequence[Value]
-) -> Hashable:
-    """Equal for operations that cost the same: names, types, parameters, data flow, own costs."""
-    number: dict[Value, int] = {value: index for index, value in enumerate(inputs)}
-    parts: list[Hashable] = [tuple([value.type for value in inputs])]
-    for op in ops:
-        attributes = op.attributes
-        cost = attributes.get("baechi.cost")
-        parts.append(
-            (
-                op.name,
-                # Regions are compared by identity: few operations have any.
-                id(op) if op.regions else None,
-                cost.seconds if isinstance(cost, Cost) else None,
-                *[value for key, value in attributes.items() if not key.startswith("baechi.")],
-                *[number[value] for value in op.operands],
-                *[result.type for result in op.results],
-            )
-        )
-        for result in op.results:
-            number[result] = len(number)
-    parts.append(tuple([number[value] for value in outputs]))
-    return tuple(parts)
 
 
 def argument_devices(func: Operation) -> list[int]:

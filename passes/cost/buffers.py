@@ -105,20 +105,21 @@ class Buffers:
         self._order = sorted(range(count), key=levels.__getitem__)
         self._before: list[int] | None = None
 
-    def peak_bytes(self, shared: Mapping[int, int]) -> int:
+    def peak_bytes(self, outputs: Sequence[int], shared: Mapping[int, int]) -> int:
         """The most that lives at once, inputs and results aside, with what may go wrong.
 
-        ``shared`` maps a result's buffer to the input's that it shares memory with. Of the buffers
-        that lie where a result will lie, XLA may find no place for one, since it looks for places
-        in another order: the largest is counted, or ``MARGIN`` if that is more.
+        ``outputs`` are the buffers of the results, ``kernels.outputs`` in any order. ``shared``
+        maps a result's buffer to the input's that it shares memory with. Of the buffers that lie
+        where a result will lie, XLA may find no place for one, since it looks for places in another
+        order: the largest is counted, or ``MARGIN`` if that is more.
         """
         copies_in, copies_out = self._copies(shared)
         copied_at = {
             source: 1 + (place + 1) / (len(copies_in) + 2)
             for place, source in enumerate(sorted(copies_in))
         }
-        temporaries, early = self._temporaries(copied_at, copies_out)
-        kept = self._outside_results(temporaries, shared, copied_at, copies_out, early)
+        temporaries, early = self._temporaries(outputs, copied_at, copies_out)
+        kept = self._outside_results(temporaries, outputs, shared, copied_at, copies_out, early)
         events: list[tuple[float, int, int]] = []
         for each in kept:
             events.append((each.start, 0, each.size))
@@ -173,11 +174,11 @@ class Buffers:
     # Lifetimes ------------------------------------------------------------------------------------
 
     def _temporaries(
-        self, copied_at: Mapping[int, float], copies_out: Collection[int]
+        self, outputs: Sequence[int], copied_at: Mapping[int, float], copies_out: Collection[int]
     ) -> tuple[list[_Temporary], dict[int, float]]:
         """The temporaries; and results that are written to before their last kernel, from when."""
         kernels, levels, sizes, last = self.kernels, self.level, self.kernels.sizes, self.last
-        results = set(kernels.outputs)
+        results = set(outputs)
         found: list[_Temporary] = []
         early: dict[int, float] = {}
         at: dict[int, _Temporary] = {}
@@ -240,6 +241,7 @@ class Buffers:
     def _outside_results(
         self,
         temporaries: list[_Temporary],
+        outputs: Sequence[int],
         shared: Mapping[int, int],
         copied_at: Mapping[int, float],
         copies_out: Collection[int],
@@ -248,7 +250,7 @@ class Buffers:
         """What finds no place where a result will lie, or a donated input lay."""
         sizes = self.kernels.sizes
         gaps: list[tuple[int, float, float, int]] = []
-        for buffer in dict.fromkeys(self.kernels.outputs):
+        for buffer in dict.fromkeys(outputs):
             maker = self.maker[buffer]
             if maker < 0:
                 continue

@@ -5,6 +5,7 @@ What ``passes/cost/lowering.py`` asks of an operation; the rules are listed ther
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Hashable, Sequence
 from typing import NamedTuple, TypeAlias
 
@@ -23,21 +24,26 @@ _CONCATENATE_BYTES = 2048
 #: ``(bytes, elements, axes of more than one element, is float)`` of a type.
 Facts: TypeAlias = tuple[int, int, int, bool]
 
-_FACTS: dict[Type, Facts] = {}
+#: By identity, since hashing a type costs more than all else here. Keeps the types alive.
+_FACTS: dict[int, tuple[Type, Facts]] = {}
+
+#: Types whose facts are remembered.
+_REMEMBERED = 100_000
 
 
 def type_facts(type_: Type) -> Facts:
     """What the memory model asks of a type; remembered."""
-    facts = _FACTS.get(type_)
-    if facts is None:
-        if len(_FACTS) > 100_000:
-            _FACTS.clear()
-        if isinstance(type_, TensorType):
-            rank = sum(1 for extent in type_.shape if extent != 1)
-            facts = (type_.nbytes, type_.size, rank, type_.element in _FLOATS)
-        else:
-            facts = (nbytes(type_), 0, 0, False)
-        _FACTS[type_] = facts
+    known = _FACTS.get(id(type_))
+    if known is not None:
+        return known[1]
+    if isinstance(type_, TensorType):
+        rank = sum(1 for extent in type_.shape if extent != 1)
+        facts = (type_.nbytes, type_.size, rank, type_.element in _FLOATS)
+    else:
+        facts = (nbytes(type_), 0, 0, False)
+    if len(_FACTS) >= _REMEMBERED:
+        _FACTS.clear()
+    _FACTS[id(type_)] = (type_, facts)
     return facts
 
 
@@ -79,18 +85,22 @@ def is_bitcast(op: Operation, kind: Kind) -> bool:
     return name == "jax.copy"
 
 
+#: Operations that are cheap or not by their operands or parameters.
+_DEPENDS = frozenset({"jax.div", "jax.integer_pow", "jax.convert_element_type"})
+
+
 def elementwise_kind(op: Operation, kind: Kind, reads: Sequence[int]) -> Kind:
     """``kind``, or what becomes of it: XLA divides by a constant by multiplying."""
     name = op.name
+    if name not in _DEPENDS:
+        return kind
     if name == "jax.div":
         # A division by a constant becomes a multiplication.
         return Kind.ELEMENTWISE if reads[1] < 0 else kind
     if name == "jax.integer_pow":
         power = op.attributes.get("y")
         return Kind.EXPENSIVE if isinstance(power, int) and power < 0 else kind
-    if name == "jax.convert_element_type":
-        return Kind.EXPENSIVE if is_half(op.results[0]) else kind
-    return kind
+    return Kind.EXPENSIVE if is_half(op.results[0]) else kind
 
 
 def joins_rows(op: Operation) -> bool:
@@ -122,8 +132,14 @@ def dot_side(op: Operation, side: int) -> DotSide:
     type_ = op.operands[side].type
     if not isinstance(numbers, tuple) or not isinstance(type_, TensorType):
         return DotSide()
-    shape = type_.shape
-    contracted, batch = list(_axes(numbers[0], side)), list(_axes(numbers[1], side))
+    return _dot_side(type_.shape, _axes(numbers[0], side), _axes(numbers[1], side), side)
+
+
+@functools.lru_cache(maxsize=4096)
+def _dot_side(
+    shape: tuple[int, ...], contracted_axes: tuple[int, ...], batch_axes: tuple[int, ...], side: int
+) -> DotSide:
+    contracted, batch = list(contracted_axes), list(batch_axes)
     free = [axis for axis in range(len(shape)) if axis not in contracted and axis not in batch]
     several = len(free) > 1
     flattened = len(contracted) > 1 or several

@@ -39,17 +39,13 @@ def temporary_bytes(
     so all of them; what the others cost as copies, outputs of their own would cost too.
     """
     lowered = lower(ops, inputs, outputs)
-    return peak_of(lowered, find_kernels(lowered), inputs, outputs, donated)
+    kernels = find_kernels(lowered)
+    shared = shared_buffers(kernels.outputs, inputs, outputs, donated)
+    return buffers_of(lowered, kernels).peak_bytes(kernels.outputs, shared)
 
 
-def peak_of(
-    lowered: Lowered,
-    kernels: Kernels,
-    inputs: Sequence[Value],
-    outputs: Sequence[Value],
-    donated: Collection[int] | None,
-) -> int:
-    """``temporary_bytes`` of a task whose kernels are known."""
+def buffers_of(lowered: Lowered, kernels: Kernels) -> Buffers:
+    """The buffers of a task whose kernels are known."""
     internal: dict[int, int] = {}
     in_place: dict[int, int] = {}
     for kernel, nodes in enumerate(kernels.nodes):
@@ -64,12 +60,24 @@ def peak_of(
         own = _own_bytes(op)
         if own:
             internal[kernel] = own
-    buffers = Buffers(kernels, lowered.input_count, internal, in_place)
+    return Buffers(kernels, lowered.input_count, internal, in_place)
+
+
+def shared_buffers(
+    found: Sequence[int],
+    inputs: Sequence[Value],
+    outputs: Sequence[Value],
+    donated: Collection[int] | None,
+) -> dict[int, int]:
+    """Buffer of a result -> the donated input that it shares memory with.
+
+    ``found`` are the buffers of ``outputs``, fewer where some are no tensors or constants.
+    """
     shared: dict[int, int] = {}
-    if len(kernels.outputs) == len(outputs):
+    if len(found) == len(outputs):
         for result, source in donated_pairs(inputs, outputs, donated).items():
-            shared.setdefault(kernels.outputs[result], source)
-    return buffers.peak_bytes(shared)
+            shared.setdefault(found[result], source)
+    return shared
 
 
 def _own_bytes(op: Operation) -> int:

@@ -42,6 +42,13 @@ from baechi_jax.passes.cost.layout import (
 from baechi_jax.passes.cost.primitives import Kind
 from baechi_jax.passes.cost.roofline import kind_of
 
+# Looking up a member of an enumeration takes as long as the rest of a comparison.
+_ELEMENTWISE, _EXPENSIVE = Kind.ELEMENTWISE, Kind.EXPENSIVE
+
+#: Kinds and operations for which ``is_bitcast`` need or must be asked.
+_NEVER_BITCASTS = frozenset({Kind.ELEMENTWISE, Kind.EXPENSIVE, Kind.KERNEL})
+_MAY_BE_BITCASTS = frozenset({"jax.convert_element_type", "jax.copy"})
+
 
 @dataclass(slots=True)
 class Lowered:
@@ -59,6 +66,8 @@ class Lowered:
     reads: list[list[int]] = field(default_factory=list)
     writes: list[list[int]] = field(default_factory=list)
     ops: list[Operation | None] = field(default_factory=list)
+    #: Per value; ``sizes`` and the like are filled from it when all nodes are there.
+    facts: list[Facts] = field(default_factory=list)
     sizes: list[int] = field(default_factory=list)
     elements: list[int] = field(default_factory=list)
     ranks: list[int] = field(default_factory=list)
@@ -70,16 +79,12 @@ class Lowered:
     #: What a literal is, by the number ``-1 - n`` that stands for it in ``reads``.
     literals: list[Hashable] = field(default_factory=list)
 
-    def value(self, size: int, elements: int, rank: int, is_float: bool) -> int:
+    def value(self, facts: Facts) -> int:
         """A new value."""
-        number = len(self.sizes)
-        self.sizes.append(size)
-        self.elements.append(elements)
-        self.ranks.append(rank)
-        self.floats.append(is_float)
-        self.producer.append(-1)
+        self.facts.append(facts)
         self.readers.append([])
-        return number
+        self.producer.append(-1)
+        return len(self.facts) - 1
 
     def node(self, kind: Kind, reads: list[int], writes: list[int], op: Operation | None) -> None:
         """A new node."""
@@ -90,10 +95,19 @@ class Lowered:
         self.ops.append(op)
         for value in writes:
             self.producer[value] = number
-        readers = self.readers
         for value in reads:
-            if value >= 0 and (not readers[value] or readers[value][-1] != number):
-                readers[value].append(number)
+            if value >= 0:
+                reading = self.readers[value]
+                if not reading or reading[-1] != number:
+                    reading.append(number)
+
+    def finish(self, outputs: list[int]) -> None:
+        """All nodes are there; ``outputs`` are the task's results."""
+        self.outputs = outputs
+        self.sizes = [facts[0] for facts in self.facts]
+        self.elements = [facts[1] for facts in self.facts]
+        self.ranks = [facts[2] for facts in self.facts]
+        self.floats = [facts[3] for facts in self.facts]
 
 
 def lower(ops: Sequence[Operation], inputs: Sequence[Value], outputs: Sequence[Value]) -> Lowered:
@@ -113,7 +127,7 @@ class _Lowering:
         #: Operation on operands -> its result, so that equal ones are one.
         self.known: dict[Hashable, int] = {}
         for value in inputs:
-            self.number[value] = self.out.value(*type_facts(value.type))
+            self.number[value] = self.out.value(type_facts(value.type))
 
     def run(self, ops: Sequence[Operation], outputs: Sequence[Value]) -> Lowered:
         number, node = self.number, self.out.node
@@ -124,15 +138,14 @@ class _Lowering:
                 self._literal(op)
                 continue
             kind = kind_of(op)
-            if kind is Kind.NOTHING:
-                self._nothing(op)
-                continue
-            results = op.results
-            if len(results) == 1 and op.operands and is_bitcast(op, kind):
+            results, operands = op.results, op.operands
+            if (kind not in _NEVER_BITCASTS or name in _MAY_BE_BITCASTS) and (
+                len(results) == 1 and operands and is_bitcast(op, kind)
+            ):
                 self._bitcast(op)
                 continue
-            reads = [number[value] for value in op.operands]
-            if kind is Kind.ELEMENTWISE or kind is Kind.EXPENSIVE:
+            reads = [number[value] for value in operands]
+            if kind is _ELEMENTWISE or kind is _EXPENSIVE:
                 if len(results) == 1:
                     self._elementwise(op, kind, reads)
                     continue
@@ -152,6 +165,9 @@ class _Lowering:
                 elif (known := self._equal(op, reads)) >= 0:
                     number[results[0]] = known
                     continue
+            elif kind is Kind.NOTHING:
+                self._nothing(op)
+                continue
             elif kind is Kind.KERNEL:
                 if name == "jax.dot_general":
                     self._dot(op, reads)
@@ -167,11 +183,11 @@ class _Lowering:
                     self._random_bits(op, reads)
                     continue
             node(kind, reads, [self._result(result) for result in results], op)
-        self.out.outputs = [found for value in outputs if (found := number.get(value, -1)) >= 0]
+        self.out.finish([found for value in outputs if (found := number.get(value, -1)) >= 0])
         return self.out
 
     def _result(self, value: Value) -> int:
-        number = self.number[value] = self.out.value(*type_facts(value.type))
+        number = self.number[value] = self.out.value(type_facts(value.type))
         return number
 
     def _literal(self, op: Operation) -> None:
@@ -207,7 +223,7 @@ class _Lowering:
         known = self.known.get(key)
         if known is not None:
             return known
-        value = self.known[key] = self.out.value(*facts)
+        value = self.known[key] = self.out.value(facts)
         self.bare[value] = source
         self.out.node(Kind.BITCAST, [source], [value], op)
         return value
@@ -218,18 +234,18 @@ class _Lowering:
         facts = type_facts(result.type)
         elements = facts[1]
         for index, value in enumerate(reads):
-            if value >= 0 and out.elements[value] < elements:
+            if value >= 0 and (own := out.facts[value])[1] < elements:
                 key: Hashable = (value, getattr(result.type, "shape", ()))
                 wide = self.broadcasts.get(key)
                 if wide is None:
-                    each = out.sizes[value] // max(1, out.elements[value])
-                    wide = out.value(each * elements, elements, facts[2], out.floats[value])
+                    each = own[0] // max(1, own[1])
+                    wide = out.value((each * elements, elements, facts[2], own[3]))
                     self.broadcasts[key] = wide
                     out.node(Kind.BROADCAST, [value], [wide], None)
                 reads[index] = wide
         number = self._equal(op, reads)
         if number < 0:
-            number = out.value(*facts)
+            number = out.value(facts)
             out.node(elementwise_kind(op, kind, reads), reads, [number], op)
         self.number[result] = number
 
@@ -265,14 +281,13 @@ class _Lowering:
         key: Hashable = (reads[0] if reads else None, type_, dimensions)
         value = self.broadcasts.get(key)
         if value is None:
-            value = self.broadcasts[key] = self.out.value(*type_facts(type_))
+            value = self.broadcasts[key] = self.out.value(type_facts(type_))
             self.out.node(Kind.BROADCAST, reads, [value], op)
         self.number[op.results[0]] = value
 
     def _copy_of(self, value: int) -> int:
         out = self.out
-        facts = (out.sizes[value], out.elements[value], out.ranks[value], out.floats[value])
-        copy = out.value(*facts)
+        copy = out.value(out.facts[value])
         out.node(Kind.MOVE, [value], [copy], None)
         return copy
 
@@ -286,7 +301,7 @@ class _Lowering:
         return (
             product is not None
             and product.name == "jax.dot_general"
-            and self.out.ranks[value] <= 2
+            and self.out.facts[value][2] <= 2
             and len(op.operands[0].uses) == 1
             and op.operands[0] is product.results[0]
         )
@@ -294,7 +309,7 @@ class _Lowering:
     def _random_bits(self, op: Operation, reads: list[int]) -> None:
         out = self.out
         facts = type_facts(op.results[0].type)
-        words = [out.value(4 * facts[1], facts[1], facts[2], False) for _ in range(2)]
+        words = [out.value((4 * facts[1], facts[1], facts[2], False)) for _ in range(2)]
         out.node(Kind.KERNEL, reads, words, op)
         out.node(Kind.ELEMENTWISE, words, [self._result(op.results[0])], None)
 
@@ -320,7 +335,7 @@ class _Lowering:
             half = is_half(operand)
             if lies.copied or half:
                 size = 4 * elements if half else size
-                copy = out.value(size, elements, rank, is_float)
+                copy = out.value((size, elements, rank, is_float))
                 out.node(Kind.MOVE, [reads[side]], [copy], None)
                 reads[side] = copy
             elif lies.flattened:
@@ -331,14 +346,14 @@ class _Lowering:
         if plain:
             out.plain_dots.add(len(out.kinds))
         if is_half(result):
-            wide = out.value(4 * elements, elements, rank, is_float)
+            wide = out.value((4 * elements, elements, rank, is_float))
             out.node(Kind.KERNEL, reads, [wide], op)
             out.node(Kind.EXPENSIVE, [wide], [self._result(result)], None)
             return
         if not flat:
             out.node(Kind.KERNEL, reads, [self._result(result)], op)
             return
-        made = out.value(size, elements, rank, is_float)
+        made = out.value((size, elements, rank, is_float))
         out.node(Kind.KERNEL, reads, [made], op)
         self.number[result] = self._bitcast_of(made, (size, elements, rank, is_float), op)
 
@@ -365,7 +380,7 @@ class _Lowering:
             half = is_half(op.operands[side])
             if reads[side] >= 0 and (spec != wanted or half):
                 size, elements, rank, is_float = type_facts(op.operands[side].type)
-                copy = out.value(4 * elements if half else size, elements, rank, is_float)
+                copy = out.value((4 * elements if half else size, elements, rank, is_float))
                 out.node(Kind.MOVE, [reads[side]], [copy], None)
                 reads[side] = copy
         result = op.results[0]
@@ -374,6 +389,6 @@ class _Lowering:
             out.node(Kind.KERNEL, reads, [self._result(result)], op)
             return
         size, elements, rank, is_float = type_facts(result.type)
-        made = out.value(4 * elements if half else size, elements, rank, is_float)
+        made = out.value((4 * elements if half else size, elements, rank, is_float))
         out.node(Kind.KERNEL, reads, [made], op)
         out.node(Kind.EXPENSIVE if half else Kind.MOVE, [made], [self._result(result)], None)

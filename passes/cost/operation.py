@@ -108,29 +108,31 @@ def kernels_work(
     """What all kernels of a program do. Operations that have ``baechi.cost`` are taken at it."""
     total = Work(0.0, 0.0, 0.0, [0.0] * len(devices))
     times = total.seconds
-    costs: dict[int, Cost] = {}
     sizes = kernels.sizes
+    # Per node: its cost, and the seconds that the model expects of it alone.
+    known: list[tuple[Cost, list[float]] | None] = [None] * len(lowered.ops)
     for nodes, writes, reads in zip(kernels.nodes, kernels.writes, kernels.reads):
         flops = 0.0
         alone = [0.0] * len(devices)
         guessed = [0.0] * len(devices)
         for node in nodes:
-            op = lowered.ops[node]
-            if op is None:
-                continue
-            cost = costs.get(node)
-            if cost is None:
-                found = op.attributes.get("baechi.cost")
-                cost = found if isinstance(found, Cost) else op_cost(op, devices, while_trips)
-                costs[node] = cost
+            found = known[node]
+            if found is None:
+                op = lowered.ops[node]
+                if op is None:
+                    continue
+                cost = _cost_of(op, devices, while_trips)
+                moved = cost.read_bytes + cost.written_bytes
+                expected = [seconds(cost.flops, moved, device) for device in devices]
+                found = known[node] = (cost, expected)
+            cost, expected = found
             flops += cost.flops
-            moved = cost.read_bytes + cost.written_bytes
-            for position, device in enumerate(devices):
-                alone[position] += cost.seconds[position]
-                guessed[position] += seconds(cost.flops, moved, device)
-        if len(nodes) == 1 and lowered.ops[nodes[0]] is not None:
+            for position, each in enumerate(cost.seconds):
+                alone[position] += each
+                guessed[position] += expected[position]
+        if len(nodes) == 1 and (found := known[nodes[0]]) is not None:
             # Alone: a slice reads less than its operand, a table of measured costs knows better.
-            cost = costs[nodes[0]]
+            cost = found[0]
             total.flops += cost.flops
             total.read_bytes += cost.read_bytes
             total.written_bytes += cost.written_bytes
@@ -152,3 +154,8 @@ def kernels_work(
                 fused *= alone[position] / guessed[position]
             times[position] += fused
     return total
+
+
+def _cost_of(op: Operation, devices: Sequence[Device], while_trips: int) -> Cost:
+    found = op.attributes.get("baechi.cost")
+    return found if isinstance(found, Cost) else op_cost(op, devices, while_trips)

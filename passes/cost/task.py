@@ -8,10 +8,8 @@ from baechi_jax.ir.core import Operation, Value
 from baechi_jax.ir.cost import Cost
 from baechi_jax.ir.topology import Topology
 from baechi_jax.ir.types import nbytes
-from baechi_jax.passes.cost.fusion import find_kernels
-from baechi_jax.passes.cost.liveness import peak_of
-from baechi_jax.passes.cost.lowering import lower
-from baechi_jax.passes.cost.operation import devices_of, kernels_work
+from baechi_jax.passes.cost.operation import devices_of
+from baechi_jax.passes.cost.program import program_of
 
 
 def task_cost(
@@ -29,15 +27,14 @@ def task_cost(
     kernels read and write; seconds the sum over kernels, and one launch; ``temporary_bytes`` the
     peak on top of ``inputs`` and ``outputs``.
     """
-    lowered = lower(ops, inputs, outputs)
-    kernels = find_kernels(lowered)
     devices = devices_of(topology)
-    work = kernels_work(lowered, kernels, devices)
+    program = program_of(ops, inputs, outputs, devices)
+    work = program.work
     return Cost(
         flops=work.flops,
         read_bytes=work.read_bytes,
         written_bytes=work.written_bytes,
         seconds=tuple(each + device.launch_seconds for each, device in zip(work.seconds, devices)),
-        temporary_bytes=peak_of(lowered, kernels, inputs, outputs, donated),
+        temporary_bytes=program.temporary_bytes(inputs, outputs, donated),
         output_bytes=sum(nbytes(value.type) for value in outputs),
     )

@@ -15,7 +15,6 @@ from baechi_jax.ir.function import argument_attributes, set_argument_attributes
 from baechi_jax.ir.types import TokenType
 from baechi_jax.passes.registry import Pass, register_pass
 from baechi_jax.passes.tasks import (
-    TaskCosts,
     build_tasks,
     set_task_cost,
     tasks_of,
@@ -42,9 +41,9 @@ class Chop(Pass):
         size = max(1, -(-len(ops) // self.pieces))
         clusters = [ops[start : start + size] for start in range(0, len(ops), size)]
         names = [{"sym_name": f"t{index}"} for index in range(len(clusters))]
-        costs = TaskCosts(topology_of(module))
+        topology = topology_of(module)
         for task in build_tasks(func, clusters, names):
-            set_task_cost(task, costs)
+            set_task_cost(task, topology)
 
 
 @register_pass
