@@ -1,0 +1,1 @@
+"""What becomes of one axis of chosen inputs in every value: ``docs/axis-analysis.md``."""
