@@ -1,20 +1,22 @@
-"""``baechi``: plan a function, look at a plan, simulate it on another machine.
+"""``baechi``: plan a function, look at a plan, simulate it on another machine; split workloads.
 
 JAX is imported by the commands that need it, when they run. Results go to the standard output
 stream, everything else to the standard error stream. The exit status is 0, 1 for an error of this
-package (one line, no traceback), 2 for wrong usage.
+package (one line, no traceback), 2 for wrong usage. ``place`` and ``evaluate`` are in
+``cli_workloads.py``.
 """
 
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+
+from baechi_jax.cli_errors import told_errors
+from baechi_jax.cli_workloads import evaluate, place
 
 if TYPE_CHECKING:
     from baechi_jax.ir.topology import Topology
@@ -76,7 +78,7 @@ def plan(
     tuple of arrays or jax.ShapeDtypeStruct. NAME is a plain function, or one that jax.jit or
     baechi.place has decorated; what those say about donated arguments counts here, too.
     """
-    with _errors():
+    with told_errors():
         from baechi_jax.targets import load_target, place_target
 
         if pipeline is not None and placer != "auto":
@@ -113,15 +115,20 @@ def simulate(
     trace: Path | None,
     as_json: bool,
 ) -> None:
-    """Simulate one step of a plan, on its own machine or on another with as many devices."""
-    with _errors():
+    """Simulate one step of a plan, on its own machine or on another with as many devices.
+
+    With --topology, every cost is predicted anew by the analytic model, also where the plan was
+    made with measured costs. Placement, order and memory stay as planned.
+    """
+    with told_errors():
         from baechi_jax.ir.topology import Topology
         from baechi_jax.plan import Plan
         from baechi_jax.retarget import retarget
 
         loaded = Plan.load(plan_file)
         if topology_file is not None:
-            retarget(loaded.module, Topology.load(topology_file))
+            for note in retarget(loaded.module, Topology.load(topology_file)):
+                _say(f"note: {note}")
         _show(loaded, report, trace, as_json)
 
 
@@ -130,7 +137,7 @@ def simulate(
 @_outputs
 def show(plan_file: Path, report: Path | None, trace: Path | None, as_json: bool) -> None:
     """Show what a plan decided: the table, the report, the trace."""
-    with _errors():
+    with told_errors():
         from baechi_jax.plan import Plan
 
         _show(Plan.load(plan_file), report, trace, as_json)
@@ -142,7 +149,7 @@ def show(plan_file: Path, report: Path | None, trace: Path | None, as_json: bool
 @click.option("-o", "output", type=_OUTPUT, help="A file, instead of the standard output stream.")
 def topology(memory: str | None, count: int | None, output: Path | None) -> None:
     """Print the topology of the devices at hand, JSON to edit and to plan for."""
-    with _errors():
+    with told_errors():
         from baechi_jax.ir.files import write_text_atomically
         from baechi_jax.local import local_topology, repeated
 
@@ -154,19 +161,11 @@ def topology(memory: str | None, count: int | None, output: Path | None) -> None
             write_text_atomically(output, text + "\n")
 
 
+main.add_command(place)
+main.add_command(evaluate)
+
+
 # Helpers ----------------------------------------------------------------------------------------
-
-
-@contextmanager
-def _errors() -> Iterator[None]:
-    """Errors of this package as one message; others keep their traceback."""
-    from baechi_jax.ir.errors import BaechiError
-
-    try:
-        yield
-    except BaechiError as error:
-        notes = "".join(f"\n{note}" for note in getattr(error, "__notes__", ()))
-        raise click.ClickException(f"{error}{notes}") from error
 
 
 def _say(text: str) -> None:

@@ -8,6 +8,19 @@ what it should be raises WorkloadError, which names the file, the field and the 
 from baechi_jax.passes.placement.formats.detect import read_workload
 from baechi_jax.passes.placement.formats.machine import Machine
 from baechi_jax.passes.placement.formats.own import write_workload
-from baechi_jax.passes.placement.formats.splits import expert, read_split, write_split
+from baechi_jax.passes.placement.formats.splits import (
+    expert,
+    read_split,
+    split_content,
+    write_split,
+)
 
-__all__ = ["Machine", "expert", "read_split", "read_workload", "write_split", "write_workload"]
+__all__ = [
+    "Machine",
+    "expert",
+    "read_split",
+    "read_workload",
+    "split_content",
+    "write_split",
+    "write_workload",
+]

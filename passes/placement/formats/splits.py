@@ -91,6 +91,11 @@ def expert(path: str | Path, workload: Workload, objective: Throughput | Latency
 
 def write_split(path: str | Path, workload: Workload, split: Split) -> None:
     """Write ``split``; ``read_split`` gives the same back."""
+    write_text_atomically(path, json.dumps(split_content(workload, split), indent=1) + "\n")
+
+
+def split_content(workload: Workload, split: Split) -> dict[str, list[dict[str, object]]]:
+    """``split`` as JSON's values."""
     ids = np.array(workload.ids, np.int64)
     content: dict[str, list[dict[str, object]]] = {}
     for name, devices in _sections(workload):
@@ -106,7 +111,7 @@ def write_split(path: str | Path, workload: Workload, split: Split) -> None:
             if split.replicas is not None and split.replicas[device] > 1:
                 entry["replicas"] = int(split.replicas[device])
             entries.append(entry)
-    write_text_atomically(path, json.dumps(content, indent=1) + "\n")
+    return content
 
 
 def _sections(workload: Workload) -> tuple[tuple[str, list[int]], ...]:

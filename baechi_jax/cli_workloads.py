@@ -1,0 +1,385 @@
+"""``baechi place`` and ``baechi evaluate``: workload files, and splits of them over devices.
+
+A workload is a graph with times and bytes from a file, not a JAX program; see
+``passes/placement/formats``. Results go to the standard output stream, everything else to the
+standard error stream. The exit status is 0, 1 for an error of this package and for a split that is
+not valid, 2 for wrong usage, 130 after Ctrl-C, also where the best split so far was written.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from baechi_jax.cli_errors import told_errors
+
+if TYPE_CHECKING:
+    from types import FrameType
+
+    from baechi_jax.passes.placement.budget import Budget
+    from baechi_jax.passes.placement.formats import Machine
+    from baechi_jax.passes.placement.partitioning import Latency, Partitioning, Throughput
+    from baechi_jax.passes.placement.workload import Workload
+
+#: Exit status after Ctrl-C, as shells have it.
+INTERRUPTED = 130
+
+_INPUT = click.Path(exists=True, dir_okay=False, path_type=Path)
+_OUTPUT = click.Path(dir_okay=False, path_type=Path)
+_COUNT = click.IntRange(min=1)
+
+
+def _workload_options(command: Any) -> Any:
+    """The options that say what the problem is."""
+    for option in (
+        click.option(
+            "--bandwidth", metavar="SIZE", help="Bytes per second, such as 10GB; where it is free."
+        ),
+        click.option("--memory", metavar="SIZE", help="Memory of each accelerator, such as 16GiB."),
+        click.option("--devices", type=_COUNT, help="Number of accelerators."),
+        click.option(
+            "--workload",
+            "workload_file",
+            type=_INPUT,
+            required=True,
+            help="dnn-partitioning, Piper or our own JSON, or PipeDream's graph.txt; also as .gz.",
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+def _load_options(command: Any) -> Any:
+    """The options that say what a load is."""
+    for option in (
+        click.option(
+            "--replica-bandwidth",
+            default="10GB",
+            show_default=True,
+            metavar="SIZE",
+            help="Bytes per second of the all-reduce between replicas.",
+        ),
+        click.option(
+            "--overlap", is_flag=True, help="A load is the larger of compute and transfers."
+        ),
+        click.option(
+            "--contiguous", is_flag=True, help="No path may leave a device and come back."
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+@click.command(short_help="Split a workload file over devices.")
+@_workload_options
+@click.option(
+    "--objective",
+    type=click.Choice(["throughput", "latency"]),
+    required=True,
+    help="The largest load of a device, or the time of one sample alone.",
+)
+@click.option("--placer", default="auto", show_default=True, help="See docs/placers.md.")
+@click.option(
+    "--time-limit",
+    type=click.FloatRange(min=0, min_open=True),
+    default=10.0,
+    show_default=True,
+    help="Seconds.",
+)
+@click.option("--steps", type=_COUNT, help="Limit the work, too: the same result on any machine.")
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
+@_load_options
+@click.option(
+    "--sum-of-maxima",
+    is_flag=True,
+    help="Minimise the largest forward load plus the largest backward load (GPipe).",
+)
+@click.option("--replicas", type=_COUNT, default=1, help="Devices that a stage may be copied to.")
+@click.option("--subgraphs", type=_COUNT, default=1, help="Subgraphs of an accelerator (latency).")
+@click.option(
+    "--split",
+    "split_file",
+    type=_INPUT,
+    help="The split of the placer 'expert'; others start from it.",
+)
+@click.option("--out", type=_OUTPUT, help="Write the split, JSON as dnn-partitioning has it.")
+@click.option("--json", "as_json", is_flag=True, help="Print figures as JSON, no table.")
+@click.pass_context
+def place(
+    context: click.Context,
+    workload_file: Path,
+    devices: int | None,
+    memory: str | None,
+    bandwidth: str | None,
+    objective: str,
+    placer: str,
+    time_limit: float,
+    steps: int | None,
+    seed: int,
+    contiguous: bool,
+    overlap: bool,
+    replica_bandwidth: str,
+    sum_of_maxima: bool,
+    replicas: int,
+    subgraphs: int,
+    split_file: Path | None,
+    out: Path | None,
+    as_json: bool,
+) -> None:
+    """Split a workload over devices for throughput or for latency.
+
+    Ctrl-C and the time limit end the search, and the best split so far is what comes out.
+    """
+    _refuse_options_of_the_other(context, objective)
+    with told_errors():
+        from baechi_jax.passes.placement.budget import Budget
+        from baechi_jax.passes.placement.formats import read_split, split_content, write_split
+        from baechi_jax.passes.placement.partitioning import Latency, Throughput
+        from baechi_jax.units import parse_bytes
+        from baechi_jax.workload_report import partitioning_figures, partitioning_tables
+
+        workload = _workload(workload_file, devices, memory, bandwidth)
+        asked: Throughput | Latency = Latency(subgraphs)
+        if objective == "throughput":
+            asked = Throughput(
+                contiguous, overlap, sum_of_maxima, replicas, float(parse_bytes(replica_bandwidth))
+            )
+        start = None
+        if split_file is not None and placer != "expert":
+            start = read_split(split_file, workload, complete=True)
+        budget = Budget(time_limit, seed, steps, start)
+        began = time.monotonic()
+        with _Interrupts() as interrupts, _progress(f"{placer} for {objective}", time_limit):
+            found = _run(placer, workload, asked, budget, split_file)
+        if found is None:
+            _say("interrupted before there was a valid split; nothing is written")
+            context.exit(INTERRUPTED)
+        seconds = time.monotonic() - began
+        if out is not None:
+            write_split(out, workload, found.split)
+        if as_json:
+            figures: dict[str, Any] = {"workload": str(workload_file)}
+            figures |= {"objective": objective, "placer": placer}
+            figures |= partitioning_figures(workload, asked, found)
+            figures |= {"elapsed_seconds": seconds, "interrupted": interrupts.seen}
+            figures["out"] = None if out is None else str(out)
+            figures["split"] = split_content(workload, found.split)
+            click.echo(json.dumps(figures))
+        else:
+            _print(*partitioning_tables(workload, asked, found, workload_file.name, seconds))
+        if out is not None:
+            _say(f"split: {out}")
+        if interrupts.seen:
+            _say("interrupted; this is the best split so far")
+            context.exit(INTERRUPTED)
+
+
+@click.command(short_help="Judge a split of a workload file.")
+@_workload_options
+@click.option(
+    "--split", "split_file", type=_INPUT, required=True, help="JSON as dnn-partitioning has it."
+)
+@_load_options
+@click.option("--subgraphs", type=_COUNT, help="Most subgraphs that an accelerator may run.")
+@click.option("--json", "as_json", is_flag=True, help="Print figures as JSON, no table.")
+@click.pass_context
+def evaluate(
+    context: click.Context,
+    workload_file: Path,
+    devices: int | None,
+    memory: str | None,
+    bandwidth: str | None,
+    split_file: Path,
+    contiguous: bool,
+    overlap: bool,
+    replica_bandwidth: str,
+    subgraphs: int | None,
+    as_json: bool,
+) -> None:
+    """Judge a split: load and memory of each device, contiguity, colours, latency.
+
+    A backward node that the split leaves out is where its forward node is. The exit status is 1 for
+    a split that is not valid.
+    """
+    with told_errors():
+        from baechi_jax.passes.placement.formats import read_split
+        from baechi_jax.passes.placement.partitioning import Throughput
+        from baechi_jax.units import parse_bytes
+        from baechi_jax.workload_report import judge, judgement_figures, judgement_tables
+
+        workload = _workload(workload_file, devices, memory, bandwidth)
+        split = read_split(split_file, workload, complete=True)
+        objective = Throughput(
+            contiguous, overlap, replica_bytes_per_second=float(parse_bytes(replica_bandwidth))
+        )
+        judgement = judge(workload, split, objective, subgraphs)
+        if as_json:
+            figures = {"workload": str(workload_file), "split": str(split_file)}
+            click.echo(json.dumps(figures | judgement_figures(workload, judgement)))
+        else:
+            _print(*judgement_tables(workload, judgement, split_file.name))
+        if judgement.faults:
+            context.exit(1)
+
+
+# Helpers ----------------------------------------------------------------------------------------
+
+
+def _workload(
+    file: Path, devices: int | None, memory: str | None, bandwidth: str | None
+) -> Workload:
+    """The workload of ``file``; what it warns of is said."""
+    from baechi_jax.passes.placement.formats import read_workload
+
+    workload = read_workload(file, _machine(devices, memory, bandwidth))
+    for warning in workload.warnings:
+        _say(f"warning: {warning}")
+    return workload
+
+
+def _machine(devices: int | None, memory: str | None, bandwidth: str | None) -> Machine:
+    from baechi_jax.passes.placement.formats import Machine
+    from baechi_jax.units import parse_bytes
+
+    return Machine(
+        devices,
+        None if memory is None else float(parse_bytes(memory)),
+        None if bandwidth is None else float(parse_bytes(bandwidth)),
+    )
+
+
+#: Options that only one objective has.
+_OWN_OPTIONS = {
+    "latency": ("subgraphs",),
+    "throughput": ("contiguous", "overlap", "sum_of_maxima", "replicas", "replica_bandwidth"),
+}
+
+
+def _refuse_options_of_the_other(context: click.Context, objective: str) -> None:
+    given = click.core.ParameterSource.COMMANDLINE
+    for other, names in _OWN_OPTIONS.items():
+        for name in names:
+            if other != objective and context.get_parameter_source(name) == given:
+                option = "--" + name.replace("_", "-")
+                raise click.UsageError(f"{option} is for --objective {other}, not {objective}")
+
+
+def _run(
+    placer: str,
+    workload: Workload,
+    objective: Throughput | Latency,
+    budget: Budget,
+    split_file: Path | None,
+) -> Partitioning | None:
+    """What ``placer`` finds; None if Ctrl-C came before it had anything."""
+    from baechi_jax.passes.placement.errors import PlacerError
+    from baechi_jax.passes.placement.formats import expert
+
+    kind, runs = _placers(workload, objective, budget)
+    names = sorted([*runs, "expert"])
+    if placer not in names:
+        raise PlacerError(
+            f"unknown placer '{placer}'; for the objective {kind} there are: {', '.join(names)}"
+        )
+    try:
+        if placer != "expert":
+            return runs[placer]()
+        if split_file is None:
+            raise click.UsageError("--placer expert needs --split FILE, the split that it judges")
+        return expert(split_file, workload, objective)
+    except KeyboardInterrupt:
+        return None
+
+
+def _placers(
+    workload: Workload, objective: Throughput | Latency, budget: Budget
+) -> tuple[str, Mapping[str, Callable[[], Partitioning]]]:
+    """The objective's name and the runs of its placers."""
+    from baechi_jax.passes.placement.partitioning import Throughput
+
+    if isinstance(objective, Throughput):
+        from baechi_jax.passes.placement.throughput.placers import PLACERS as THROUGHPUT
+
+        return "throughput", {
+            name: partial(run, workload, objective, budget) for name, run in THROUGHPUT.items()
+        }
+    from baechi_jax.passes.placement.latency.placers import PLACERS as LATENCY
+
+    return "latency", {
+        name: partial(run, workload, objective, budget) for name, run in LATENCY.items()
+    }
+
+
+@dataclass(slots=True)
+class _Interrupts:
+    """Whether Ctrl-C came; placers end their search on it and return what they have.
+
+    Inside numba, where it would come out as a SystemError, it waits until numba has returned.
+    """
+
+    seen: bool = False
+    _before: Any = field(default=None, repr=False)
+    _again: threading.Timer | None = field(default=None, repr=False)
+
+    def __enter__(self) -> _Interrupts:
+        self._before = signal.signal(signal.SIGINT, self._note)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._again is not None:
+            self._again.cancel()
+        signal.signal(signal.SIGINT, self._before)
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        self.seen = True
+        while frame is not None:
+            if frame.f_globals.get("__name__", "").startswith("numba."):
+                self._again = threading.Timer(0.05, signal.raise_signal, (number,))
+                self._again.daemon = True
+                self._again.start()
+                return
+            frame = frame.f_back
+        raise KeyboardInterrupt
+
+
+@contextmanager
+def _progress(what: str, seconds: float) -> Iterator[None]:
+    """A line that moves while a placer runs; where there is no terminal, one that does not."""
+    from rich.console import Console
+    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    console = Console(stderr=True)
+    limit = f"up to {seconds:g} s; Ctrl-C: best so far"
+    if not console.is_terminal:
+        _say(f"{what}, {limit}")
+        yield
+        return
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+    with Progress(*columns, TextColumn(limit), console=console, transient=True) as progress:
+        progress.add_task(what, total=None)
+        yield
+
+
+def _print(*parts: Any) -> None:
+    from rich.console import Console
+
+    # Messages have brackets that are no markup; a pipe has no width to keep to.
+    width = None if sys.stdout.isatty() else 120
+    console = Console(file=sys.stdout, markup=False, highlight=False, width=width)
+    for part in parts:
+        console.print(part)
+
+
+def _say(text: str) -> None:
+    click.echo(text, err=True)
