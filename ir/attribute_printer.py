@@ -65,20 +65,26 @@ def key_text(key: str) -> str:
     return quoted(key)
 
 
-def dictionary_text(attributes: dict[str, Attribute]) -> str:
-    """``{name = attribute, ...}``."""
+def dictionary_text(attributes: dict[str, Attribute], known: dict[int, str] | None = None) -> str:
+    """``{name = attribute, ...}``.
+
+    ``known`` collects the texts of attributes by their ``id``: only for attributes that live as
+    long as it does.
+    """
+    known = {} if known is None else known
     parts: list[str] = []
     for key, value in attributes.items():
         kind = type(value)
         name = key_text(key)
-        if kind is Unit:
-            parts.append(name)
-        elif kind is int:
-            parts.append(f"{name} = {_typed_int(value)}")  # type: ignore[arg-type]
-        else:
+        if kind is int and -_LIMIT <= value < _LIMIT:  # type: ignore[operator]
+            parts.append(f"{name} = {value} : i64")
+            continue
+        text = known.get(id(value))
+        if text is None:
             function = _TYPED.get(kind)
             text = function(value) if function is not None else _inferred(value, _TYPED)
-            parts.append(f"{name} = {text}")
+            known[id(value)] = text
+        parts.append(name if kind is Unit else f"{name} = {text}")
     return "{" + ", ".join(parts) + "}"
 
 
@@ -111,12 +117,18 @@ def _bool(value: bool) -> str:
 
 def _array(value: tuple[Attribute, ...]) -> str:
     if set(map(type, value)) == _ONLY_INT:
-        return f"[{', '.join(map(_short_int, cast('tuple[int, ...]', value)))}]"
+        return _int_array(cast("tuple[int, ...]", value))
     parts: list[str] = []
     for entry in value:
         function = _SHORT.get(type(entry))
         parts.append(function(entry) if function is not None else _inferred(entry, _SHORT))
     return "[" + ", ".join(parts) + "]"
+
+
+# Only for arrays of true integers: one of floats or booleans may compare equal.
+@lru_cache(maxsize=4096)
+def _int_array(value: tuple[int, ...]) -> str:
+    return f"[{', '.join(map(_short_int, value))}]"
 
 
 def _integer(attribute: IntegerAttr) -> str:

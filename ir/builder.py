@@ -59,7 +59,12 @@ class Builder:
     ) -> Operation:
         """Make an operation here."""
         where = self.location if location is None else location
-        return self.insert(Operation(name, operands, result_types, attributes, regions, where))
+        op = Operation(name, operands, result_types, attributes, regions, where)
+        if self.index is not None:
+            return self.insert(op)
+        op.parent = self.block
+        self.block.ops.append(op)
+        return op
 
     def value(
         self,

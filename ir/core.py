@@ -98,13 +98,13 @@ class Operation:
         self.attributes: dict[str, Attribute] = dict(attributes) if attributes else {}
         self.location = location
         self.parent: Block | None = None
-        self.results: list[OpResult] = []
+        results: list[OpResult] = []
+        self.results = results
         for type_ in result_types:
-            self.results.append(OpResult(self, len(self.results), type_))
-        self.regions: list[Region] = []
-        for region in regions:
+            results.append(OpResult(self, len(results), type_))
+        self.regions: list[Region] = list(regions)
+        for region in self.regions:
             region.parent = self
-            self.regions.append(region)
         for index, value in enumerate(self._operands):
             value.uses[self, index] = None
 

@@ -33,7 +33,18 @@ def print_module(op: Operation, *, locations: bool = True) -> str:
 class Printer:
     """Collects text in ``out``. Names of values stay the same for the life of a printer."""
 
-    __slots__ = ("_locations", "_names", "_next", "_strings", "_types", "_used", "locations", "out")
+    __slots__ = (
+        "_attributes",
+        "_files",
+        "_locations",
+        "_names",
+        "_next",
+        "_strings",
+        "_types",
+        "_used",
+        "locations",
+        "out",
+    )
 
     def __init__(self, *, locations: bool) -> None:
         self.locations = locations
@@ -41,9 +52,12 @@ class Printer:
         self._names: dict[Value, str] = {}
         self._used: set[str] = set()
         self._next = 0
-        # By identity: the module keeps its types and locations alive while we print.
+        # By identity: the module keeps its types, attributes and locations alive while we print.
         self._types: dict[int, str] = {}
+        self._attributes: dict[int, str] = {}
         self._locations: dict[int, str] = {}
+        #: By name stack and file: what stands before and after line and column.
+        self._files: dict[tuple[str, str], tuple[str, str]] = {}
         self._strings: dict[str, str] = {}
 
     # Names ------------------------------------------------------------------------------------
@@ -114,59 +128,51 @@ class Printer:
 
     def print(self, op: Operation, indent: str, *, bodies: bool = True) -> None:
         """Append ``op``; with ``bodies`` false its regions are left out."""
-        names = self._names
-        out = self.out
-        text = ""
-        results = op.results
-        if results:
-            if len(results) == 1:
-                result = results[0]
-                name = names.get(result)
-                if name is None:
-                    name = names[result] = self._fresh(result)
-                text = f"{name} = "
-            else:
-                base = self.name(results[0]).partition("#")[0]
-                text = f"{base}:{len(results)} = "
-        operands = op.operands
-        if len(operands) == 1:
-            value = operands[0]
-            operand_text = names.get(value) or self.name(value)
-        else:
-            operand_text = ", ".join([names.get(value) or self.name(value) for value in operands])
-        quoted_name = self._strings.get(op.name)
-        if quoted_name is None:
-            quoted_name = self._strings[op.name] = self._quoted_name(op)
-        text = f"{text}{quoted_name}({operand_text})"
-        if op.regions:
-            out.append(text)
-            self._print_regions(op, indent, bodies)
-            text = ""
-        if op.attributes:
-            try:
-                text = f"{text} {dictionary_text(op.attributes)}"
-            except IRError as error:
-                raise IRError(f"cannot print '{op.name}' at {op.location}: {error}") from error
-        types = self._types
-        inputs = ", ".join(
-            [types.get(id(value.type)) or self._type(value.type) for value in operands]
-        )
+        names, types = self._names, self._types
+        results, operands = op.results, op.operands
+        # One operand and one result is the most common case.
         if len(results) == 1:
-            type_ = results[0].type
+            result = results[0]
+            name = names.get(result)
+            if name is None:
+                name = names[result] = self._fresh(result)
+            left = f"{name} = "
+            type_ = result.type
             outputs = types.get(id(type_)) or self._type(type_)
             if isinstance(type_, FunctionType):
                 outputs = f"({outputs})"
         else:
+            left = ""
+            if results:
+                base = self.name(results[0]).partition("#")[0]
+                left = f"{base}:{len(results)} = "
             parts = [types.get(id(result.type)) or self._type(result.type) for result in results]
             outputs = f"({', '.join(parts)})"
-        text = f"{text} : ({inputs}) -> {outputs}"
+        if len(operands) == 1:
+            value = operands[0]
+            reads = names.get(value) or self.name(value)
+            inputs = types.get(id(value.type)) or self._type(value.type)
+        else:
+            reads = ", ".join([names.get(value) or self.name(value) for value in operands])
+            inputs = ", ".join(
+                [types.get(id(value.type)) or self._type(value.type) for value in operands]
+            )
+        name = self._strings.get(op.name) or self._quoted_name(op)
+        head = f"{left}{name}({reads})"
+        if op.regions:
+            self.out.append(head)
+            self._print_regions(op, indent, bodies)
+            head = ""
+        attributes = ""
+        if op.attributes:
+            try:
+                attributes = f" {dictionary_text(op.attributes, self._attributes)}"
+            except IRError as error:
+                raise IRError(f"cannot print '{op.name}' at {op.location}: {error}") from error
+        location = ""
         if self.locations:
-            location = op.location
-            known = self._locations.get(id(location))
-            if known is None:
-                known = self._locations[id(location)] = self._location(location)
-            text += known
-        out.append(text)
+            location = self._locations.get(id(op.location)) or self._location(op.location)
+        self.out.append(f"{head}{attributes} : ({inputs}) -> {outputs}{location}")
 
     def _print_regions(self, op: Operation, indent: str, bodies: bool) -> None:
         out = self.out
@@ -208,7 +214,7 @@ class Printer:
     def _quoted_name(self, op: Operation) -> str:
         if not op.name:
             raise IRError(f"an operation at {op.location} has no name")
-        return quoted(op.name)
+        return self._string(op.name)
 
     def _type(self, type_: Type) -> str:
         text = self._types.get(id(type_))
@@ -217,13 +223,23 @@ class Printer:
         return text
 
     def _location(self, location: Location) -> str:
-        text = ""
+        around = self._files.get((location.name, location.file))
+        if around is None:
+            around = self._files[location.name, location.file] = self._around(location)
+        before, after = around
+        text = before + after
         if location.file:
-            text = f"{self._string(location.file)}:{location.line}:{location.column}"
+            text = f"{before}{location.line}:{location.column}{after}"
+        self._locations[id(location)] = text
+        return text
+
+    def _around(self, location: Location) -> tuple[str, str]:
+        """What stands before and after the line and column of ``location``."""
+        file = f"{self._string(location.file)}:" if location.file else ""
         if location.name:
             name = self._string(location.name)
-            text = f"{name}({text})" if text else name
-        return f" loc({text})" if text else ""
+            return (f" loc({name}({file}", "))") if file else (f" loc({name}", ")")
+        return (f" loc({file}", ")") if file else ("", "")
 
     def _string(self, text: str) -> str:
         known = self._strings.get(text)
