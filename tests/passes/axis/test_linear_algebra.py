@@ -1,0 +1,88 @@
+"""Linear algebra, transforms, random numbers."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import pytest
+from jax import lax
+
+from tests.passes.axis.arrays import array
+from tests.passes.axis.execution import check, follow
+
+
+def positive(*shape: int) -> Any:
+    x = array(*shape)
+    return x @ x.swapaxes(-1, -2) + 3 * jnp.eye(shape[-1])
+
+
+def test_factorizations_over_a_batch() -> None:
+    def fn(a: Any, b: Any) -> Any:
+        return (
+            lax.linalg.cholesky(a),
+            *lax.linalg.lu(a),
+            jnp.linalg.eigvalsh(a),
+            jnp.linalg.svd(a, compute_uv=False),
+            jnp.linalg.inv(a),
+            jnp.linalg.det(a),
+            jnp.abs(lax.linalg.qr(a, full_matrices=False)[1]),
+            lax.linalg.tridiagonal_solve(
+                a[..., 0].at[:, 0].set(0.0), a[..., 1] + 9, a[..., 2].at[:, -1].set(0.0), b
+            ),
+        )
+
+    found = check(fn, [positive(4, 3, 3), array(4, 3, 2)], {0: 0, 1: 0}, pieces=2, rtol=1e-3)
+    assert found == ["split 0"] * 10
+    assert set(check(fn, [positive(3, 3, 3), array(3, 3, 2)], {0: 1})) == {"neither"}
+
+
+@pytest.mark.parametrize("left_side", [True, False])
+def test_triangular_solves(left_side: bool) -> None:
+    def fn(a: Any, b: Any) -> Any:
+        solve = lax.linalg.triangular_solve
+        return (
+            solve(a, b, left_side=left_side, lower=True),
+            solve(a[:1], b[:1], left_side=left_side, lower=True),
+            solve(a, b[:1].sum(0) + b, left_side=left_side, lower=True),
+        )
+
+    a, b = positive(4, 4, 4), array(4, 4, 4)
+    assert check(fn, [a, b], {0: 0, 1: 0})[0] == "split 0"
+    assert check(fn, [a, b], {1: 0})[0] == "split 0"
+    alone, mixed = (2, 1) if left_side else (1, 2)
+    assert check(fn, [a, b], {1: alone})[:2] == [f"split {alone}"] * 2
+    assert check(fn, [a, b], {1: mixed})[:2] == ["neither"] * 2
+
+    def linear(a: Any, x: Any) -> Any:
+        return lax.linalg.triangular_solve(a, x.sum(0), left_side=left_side)
+
+    assert check(linear, [a[0], array(2, 4, 4)], {1: 0}, rtol=1e-3) == ["partial sum"]
+
+
+def test_transforms() -> None:
+    def fn(x: Any) -> Any:
+        return jnp.fft.fft(x), jnp.fft.rfft2(x), jnp.fft.rfft(x.sum(0)), jnp.fft.fft(x.max(0))
+
+    x = array(4, 6, 4)
+    assert check(fn, [x], {0: 0}, pieces=2) == ["split 0", "split 0", "partial sum", "neither"]
+    assert check(fn, [x], {0: 1}, pieces=2)[:2] == ["split 1", "neither"]
+    assert check(fn, [x], {0: 2}, pieces=2)[:2] == ["neither", "neither"]
+    assert "transforms along the axis, dimension 1" in follow(fn, [x], {0: 1}).reason(1)
+
+
+def test_random_numbers_are_full_or_mixed() -> None:
+    def fn(x: Any, key: Any) -> Any:
+        mask = jax.random.bernoulli(key, 0.5, x.shape)
+        keys = jax.random.split(key, 4)
+        noise = jax.vmap(lambda k: jax.random.normal(k, (3,)))(keys)
+        return mask, jnp.where(mask, x, 0.0), x + noise
+
+    args = [array(4, 3), jax.random.key(0)]
+    assert check(fn, args, {0: 0}, pieces=2) == ["full", "split 0", "split 0"]
+
+    def split_keys(keys: Any) -> Any:
+        return jax.vmap(lambda k: jax.random.bits(k, (3,)))(keys)
+
+    followed = follow(split_keys, [jax.random.split(jax.random.key(0), 4)], {0: 0})
+    assert followed.results == ["neither"]
+    assert "'jax.random_bits'" in followed.reason()
