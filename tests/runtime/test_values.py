@@ -1,8 +1,9 @@
 """A placed function gives what ``jax.jit`` gives: values, dtypes, weak types, structure, effects.
 
-Every function of the table runs cut into tasks on random devices, over 1, 2 and 4 devices.
-Tolerance: that of the case, 2e-5 relative unless it says otherwise, since XLA fuses across a task's
-border in the one and not in the other. Both are compiled without optimisation, in half the time.
+Every function of the table runs cut into tasks on random devices, over 4 devices and, with --slow,
+1 and 2. Tolerance: that of the case, 2e-5 relative unless it says otherwise, since XLA fuses across
+a task's border in the one and not in the other. Both are compiled without optimisation, in half the
+time.
 """
 
 from __future__ import annotations
@@ -50,7 +51,9 @@ def reference(case: Case, capfd: pytest.CaptureFixture[str]) -> tuple[object, st
     return _reference[case.name]
 
 
-@pytest.mark.parametrize("devices", [1, 2, 4])
+@pytest.mark.parametrize(
+    "devices", [pytest.param(1, marks=pytest.mark.slow), pytest.param(2, marks=pytest.mark.slow), 4]
+)
 @pytest.mark.parametrize("case", FUNCTIONS, ids=repr)
 def test_same_as_jit(case: Case, devices: int, capfd: pytest.CaptureFixture[str]) -> None:
     with case.context():
