@@ -238,6 +238,16 @@ def test_simulate_on_a_faster_machine(folder: Path) -> None:
     assert trace.exists()
 
 
+def test_simulate_says_what_does_not_fit(folder: Path) -> None:
+    assert plan(folder, "--save", folder / "plan.mlir").exit_code == 0
+    tiny = Topology.uniform(3, Device("tiny", 1_000))
+    (folder / "tiny.json").write_text(tiny.to_json(), encoding="utf-8")
+    result = run("simulate", folder / "plan.mlir", "--topology", folder / "tiny.json", "--json")
+    assert result.exit_code == 0, result.output
+    assert "note: the plan does not fit there: device 0 needs" in result.stderr
+    assert json.loads(result.stdout)["devices"][0]["limit_bytes"] == 1_000
+
+
 def test_simulate_needs_as_many_devices(folder: Path) -> None:
     assert plan(folder, "--save", folder / "plan.mlir").exit_code == 0
     (folder / "two.json").write_text(Topology.uniform(2).to_json(), encoding="utf-8")

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import baechi_jax as baechi
+from baechi_jax.runtime.errors import ArgumentError
 
 SIZE = 64 * 64 * 4
 
@@ -42,3 +43,21 @@ def test_results_and_peaks(donate: tuple[int, ...]) -> None:
     for peak, planned in zip(peaks, compiled.plan.memory, strict=True):
         assert least <= peak <= planned.limit_bytes
     assert given[0][0].is_deleted() == bool(donate)
+
+
+def test_static_arguments_are_left_out() -> None:
+    def scaled(x: jax.Array, factor: int, *, mode: str) -> jax.Array:
+        return x * factor if mode == "times" else x + factor
+
+    step = baechi.place(
+        scaled,
+        topology=baechi.local_topology("1MiB", jax.devices()[:1]),
+        static_argnums=1,
+        static_argnames="mode",
+    )
+    compiled = step.lower(jnp.ones(8), 3, mode="times").compile()
+    result, memory = compiled.measure_memory(jnp.ones(8), 3, mode="times")
+    np.testing.assert_array_equal(result, np.full(8, 3.0))
+    assert memory.peak_bytes == (64,)
+    with pytest.raises(ArgumentError, match="compile again"):
+        compiled.measure_memory(jnp.ones(8), 4, mode="times")
