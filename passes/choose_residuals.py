@@ -34,7 +34,7 @@ from baechi_jax.ir.errors import PassError
 from baechi_jax.ir.location import Location
 from baechi_jax.ir.types import nbytes
 from baechi_jax.passes.cost.min_cut import min_vertex_cut
-from baechi_jax.passes.cost.primitives import KINDS, Kind
+from baechi_jax.passes.cost.primitives import ELEMENTWISE, EXPENSIVE, KERNEL, KINDS, REDUCE
 from baechi_jax.passes.dataflow import BARRIER, LITERAL, has_effect, is_backward
 from baechi_jax.passes.registry import Pass, register_pass
 
@@ -49,10 +49,10 @@ _CLASSES: dict[str, frozenset[str]] = {
     "broadcast": frozenset({"broadcast_in_dim", "iota"}),
     "transpose": frozenset({"transpose", "rev"}),
     "slice": frozenset({"slice", "pad", "concatenate", "split", "dynamic_slice"}),
-    "reduce": frozenset(name for name, kind in KINDS.items() if kind is Kind.REDUCE),
+    "reduce": frozenset(name for name, kind in KINDS.items() if kind is REDUCE),
 }
 _CLASSES["elementwise"] = (
-    frozenset(name for name, kind in KINDS.items() if kind in (Kind.ELEMENTWISE, Kind.EXPENSIVE))
+    frozenset(name for name, kind in KINDS.items() if kind in (ELEMENTWISE, EXPENSIVE))
     - _CLASSES["convert"]
     - {"copy", "random_wrap", "random_unwrap"}
 )
@@ -306,7 +306,7 @@ def _joins(ops: Sequence[Operation]) -> set[Operation]:
             ]
             if full and min(full) < max(full):
                 joins.add(op)
-        if KINDS.get(op.name.removeprefix("jax."), Kind.KERNEL) is Kind.KERNEL:
+        if KINDS.get(op.name.removeprefix("jax."), KERNEL) is KERNEL:
             deepest += 1
         for result in op.results:
             depth[result] = deepest

@@ -19,14 +19,21 @@ from dataclasses import dataclass
 
 from baechi_jax.ir.core import Block, Operation, OpResult, Value
 from baechi_jax.ir.types import TensorType, unplaced
-from baechi_jax.passes.cost.primitives import Kind
+from baechi_jax.passes.cost.primitives import (
+    BITCAST,
+    BROADCAST,
+    ELEMENTWISE,
+    EXPENSIVE,
+    MOVE,
+    REDUCE,
+)
 from baechi_jax.passes.cost.roofline import kind_of
 
-_ELEMENTWISE = frozenset({Kind.ELEMENTWISE, Kind.EXPENSIVE})
+_ELEMENTWISE = frozenset({ELEMENTWISE, EXPENSIVE})
 
 #: What XLA may compute in the kernels that read it, and what may take it in.
-_FUSED = frozenset({Kind.ELEMENTWISE, Kind.EXPENSIVE, Kind.BITCAST, Kind.BROADCAST, Kind.MOVE})
-_FUSING = _FUSED | {Kind.REDUCE}
+_FUSED = frozenset({ELEMENTWISE, EXPENSIVE, BITCAST, BROADCAST, MOVE})
+_FUSING = _FUSED | {REDUCE}
 
 #: What XLA does in place in its first operand.
 _IN_PLACE = frozenset(

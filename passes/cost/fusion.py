@@ -16,10 +16,10 @@ from dataclasses import dataclass
 
 from baechi_jax.passes.cost.library import LibraryFusions
 from baechi_jax.passes.cost.lowering import Lowered
-from baechi_jax.passes.cost.primitives import Kind
+from baechi_jax.passes.cost.primitives import BITCAST, BROADCAST, ELEMENTWISE, EXPENSIVE, MOVE
 
 #: Kinds whose result may live inside the kernel that reads it, and that may hold what they read.
-_FUSIBLE = frozenset({Kind.ELEMENTWISE, Kind.EXPENSIVE, Kind.BROADCAST, Kind.MOVE, Kind.BITCAST})
+_FUSIBLE = frozenset({ELEMENTWISE, EXPENSIVE, BROADCAST, MOVE, BITCAST})
 
 #: Cheap, but XLA emits them badly, and not twice.
 _ONCE = frozenset({"jax.gather", "jax.pad", "jax.concatenate"})
@@ -87,14 +87,14 @@ class _Fusion:
         kinds, start = lowered.kinds, self.library.start
         readers = lowered.readers[value]
         op = lowered.ops[node]
-        once = kinds[node] is Kind.EXPENSIVE or (op is not None and op.name in _ONCE)
+        once = kinds[node] is EXPENSIVE or (op is not None and op.name in _ONCE)
         several = once and sum(copies[reader] for reader in readers) > 1
         holding: list[int] = []
         needed = value in self.kept or not readers
         for reader in readers:
             kind = kinds[reader]
             apart = start[reader] >= 0 or kind not in _FUSIBLE
-            if apart or (once and (several or kind is Kind.BROADCAST)):
+            if apart or (once and (several or kind is BROADCAST)):
                 needed = True
             else:
                 holding.append(reader)
@@ -111,7 +111,7 @@ class _Fusion:
         """Whether computing ``value`` again reads no more than reading it."""
         lowered = self.lowered
         kind = lowered.kinds[node]
-        if lowered.ops[node] is None or kind is Kind.BITCAST or kind is Kind.BROADCAST:
+        if lowered.ops[node] is None or kind is BITCAST or kind is BROADCAST:
             return True
         rank = lowered.ranks[value]
         large = total = 0
@@ -120,7 +120,7 @@ class _Fusion:
                 continue
             total += lowered.elements[operand]
             source = lowered.producer[operand]
-            if source >= 0 and lowered.kinds[source] is Kind.BROADCAST:
+            if source >= 0 and lowered.kinds[source] is BROADCAST:
                 continue
             large += lowered.ranks[operand] >= rank
         return large <= 1 or total <= lowered.elements[value]
@@ -130,7 +130,8 @@ class _Fusion:
     def kernels(self) -> Kernels:
         """Collect the kernels, program order."""
         lowered = self.lowered
-        kinds, written, inside = lowered.kinds, self.written, self.inside
+        kinds, readers = lowered.kinds, lowered.readers
+        written, inside, start = self.written, self.inside, self.library.start
         sizes = list(lowered.sizes)
         kernels = Kernels([], [], [], sizes, [])
         #: Value -> the buffer that holds it, where that is another value's.
@@ -140,31 +141,41 @@ class _Fusion:
         constants = _Constants(lowered, self.library, kernels)
         for node, kind in enumerate(kinds):
             writes = lowered.writes[node]
-            in_place = kind is Kind.ELEMENTWISE or kind is Kind.EXPENSIVE
+            in_place = kind is ELEMENTWISE or kind is EXPENSIVE
             reads: dict[int, bool] = {}
             nodes: list[int] = []
-            in_library = self.library.start[node] >= 0
+            several = False
+            in_library = start[node] >= 0
             if in_library and in_place:
                 constants.read_by(node, reads)
             for value in lowered.reads[node]:
                 if value < 0:
                     continue
                 within = inside[value]
-                if value in held_reads and (within is None or node in within):
-                    for buffer, flag in held_reads[value].items():
+                held = held_reads.get(value)
+                if held is not None and (within is None or node in within):
+                    if not reads and not nodes and within is None and len(readers[value]) == 1:
+                        # Nobody else needs what is in it: grow it.
+                        reads, nodes = held, held_nodes[value]
+                        if not in_place:
+                            for buffer in reads:
+                                reads[buffer] = False
+                        continue
+                    for buffer, flag in held.items():
                         reads[buffer] = flag and in_place and reads.get(buffer, True)
+                    several = several or bool(nodes)
                     nodes += held_nodes[value]
                 else:
                     # Through a bitcast, XLA does not see that the elements are the same.
                     buffer = alias.get(value, value)
                     same = in_place and buffer == value
                     reads[buffer] = same and reads.get(buffer, True)
-            if kind is Kind.BITCAST and not nodes and not in_library:
+            if kind is BITCAST and not nodes and not in_library:
                 source = lowered.reads[node][0]
                 alias[writes[0]] = alias.get(source, source)
                 continue
             nodes.append(node)
-            if len(nodes) > 2:
+            if several:
                 nodes = list(dict.fromkeys(nodes))
             for value in writes:
                 if inside[value] is None or inside[value]:
@@ -192,7 +203,7 @@ class _Constants:
         if not library.end:
             return
         for node, kind in enumerate(lowered.kinds):
-            if kind is Kind.ELEMENTWISE or kind is Kind.EXPENSIVE:
+            if kind is ELEMENTWISE or kind is EXPENSIVE:
                 for key in self._keys(node):
                     self._uses[key] = self._uses.get(key, 0) + 1
 

@@ -12,7 +12,7 @@ from typing import NamedTuple, TypeAlias
 from baechi_jax.ir.attributes import Attribute
 from baechi_jax.ir.core import Operation, Value
 from baechi_jax.ir.types import TensorType, Type, nbytes
-from baechi_jax.passes.cost.primitives import Kind
+from baechi_jax.passes.cost.primitives import BITCAST, ELEMENTWISE, EXPENSIVE, REDUCE, Kind
 
 _FLOATS = frozenset({"f32", "f64", "f16", "bf16"})
 _HALVES = frozenset({"f16", "bf16"})
@@ -64,7 +64,7 @@ def is_half(value: Value) -> bool:
 
 def is_bitcast(op: Operation, kind: Kind) -> bool:
     """Whether the result of ``op`` is its operand's bytes in the same order."""
-    if kind is Kind.BITCAST:
+    if kind is BITCAST:
         return True
     name = op.name
     if name == "jax.convert_element_type":
@@ -76,7 +76,7 @@ def is_bitcast(op: Operation, kind: Kind) -> bool:
             return False
         moved = [axis for axis in order if isinstance(axis, int) and type_.shape[axis] != 1]
         return moved == sorted(moved)
-    if kind is Kind.REDUCE or name == "jax.broadcast_in_dim":
+    if kind is REDUCE or name == "jax.broadcast_in_dim":
         # Exactly the axes of one element come or go.
         return (
             len(op.operands) == 1
@@ -96,11 +96,11 @@ def elementwise_kind(op: Operation, kind: Kind, reads: Sequence[int]) -> Kind:
         return kind
     if name == "jax.div":
         # A division by a constant becomes a multiplication.
-        return Kind.ELEMENTWISE if reads[1] < 0 else kind
+        return ELEMENTWISE if reads[1] < 0 else kind
     if name == "jax.integer_pow":
         power = op.attributes.get("y")
-        return Kind.EXPENSIVE if isinstance(power, int) and power < 0 else kind
-    return Kind.EXPENSIVE if is_half(op.results[0]) else kind
+        return EXPENSIVE if isinstance(power, int) and power < 0 else kind
+    return EXPENSIVE if is_half(op.results[0]) else kind
 
 
 def joins_rows(op: Operation) -> bool:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections import deque
 
 from baechi_jax.passes.cost.lowering import Lowered
-from baechi_jax.passes.cost.primitives import Kind
+from baechi_jax.passes.cost.primitives import BITCAST, BROADCAST, REDUCE
 
 #: Elementwise operations that the library has, for floats.
 _ELEMENTWISE = frozenset(
@@ -55,7 +55,7 @@ class LibraryFusions:
             # Windows that do not overlap.
             sizes, strides = (op.attributes.get(k) for k in ("window_dimensions", "window_strides"))
             return sizes == strides
-        return self.lowered.kinds[node] is Kind.REDUCE and op.name in _REDUCTIONS
+        return self.lowered.kinds[node] is REDUCE and op.name in _REDUCTIONS
 
     def _supported(self, node: int) -> bool:
         lowered = self.lowered
@@ -63,9 +63,9 @@ class LibraryFusions:
         if len(writes) != 1 or not lowered.floats[writes[0]]:
             return False
         kind = lowered.kinds[node]
-        if kind is Kind.BITCAST:
+        if kind is BITCAST:
             return True
-        if kind is Kind.BROADCAST:
+        if kind is BROADCAST:
             return len(lowered.reads[node]) == 1
         op = lowered.ops[node]
         if op is None:

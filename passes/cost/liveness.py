@@ -10,7 +10,7 @@ from baechi_jax.passes.cost.buffers import Buffers, donated_pairs
 from baechi_jax.passes.cost.fusion import Kernels, find_kernels
 from baechi_jax.passes.cost.internal import internal_bytes
 from baechi_jax.passes.cost.lowering import Lowered, lower
-from baechi_jax.passes.cost.primitives import Kind
+from baechi_jax.passes.cost.primitives import CONTROL, KERNEL, MOVE
 
 #: Operations whose result lies where their first operand lay, if that dies there.
 _IN_PLACE = frozenset(
@@ -53,7 +53,7 @@ def buffers_of(lowered: Lowered, kernels: Kernels) -> Buffers:
             continue
         last = nodes[-1]
         op = lowered.ops[last]
-        if op is None or lowered.kinds[last] not in (Kind.KERNEL, Kind.CONTROL, Kind.MOVE):
+        if op is None or lowered.kinds[last] not in (KERNEL, CONTROL, MOVE):
             continue
         if op.name in _IN_PLACE:
             in_place[kernel] = next(iter(kernels.reads[kernel]), -1)

@@ -39,14 +39,21 @@ from baechi_jax.passes.cost.layout import (
     parameters,
     type_facts,
 )
-from baechi_jax.passes.cost.primitives import Kind
+from baechi_jax.passes.cost.primitives import (
+    BITCAST,
+    BROADCAST,
+    ELEMENTWISE,
+    EXPENSIVE,
+    KERNEL,
+    MOVE,
+    NOTHING,
+    REDUCE,
+    Kind,
+)
 from baechi_jax.passes.cost.roofline import kind_of
 
-# Looking up a member of an enumeration takes as long as the rest of a comparison.
-_ELEMENTWISE, _EXPENSIVE = Kind.ELEMENTWISE, Kind.EXPENSIVE
-
 #: Kinds and operations for which ``is_bitcast`` need or must be asked.
-_NEVER_BITCASTS = frozenset({Kind.ELEMENTWISE, Kind.EXPENSIVE, Kind.KERNEL})
+_NEVER_BITCASTS = frozenset({ELEMENTWISE, EXPENSIVE, KERNEL})
 _MAY_BE_BITCASTS = frozenset({"jax.convert_element_type", "jax.copy"})
 
 
@@ -145,30 +152,30 @@ class _Lowering:
                 self._bitcast(op)
                 continue
             reads = [number[value] for value in operands]
-            if kind is _ELEMENTWISE or kind is _EXPENSIVE:
+            if kind is ELEMENTWISE or kind is EXPENSIVE:
                 if len(results) == 1:
                     self._elementwise(op, kind, reads)
                     continue
-                kind = Kind.KERNEL
-            elif kind is Kind.BROADCAST and name == "jax.broadcast_in_dim":
+                kind = KERNEL
+            elif kind is BROADCAST and name == "jax.broadcast_in_dim":
                 self._broadcast(op, reads)
                 continue
-            elif kind is Kind.REDUCE or kind is Kind.MOVE:
+            elif kind is REDUCE or kind is MOVE:
                 if name == "jax.transpose":
                     if self._is_swapped_dot(op, reads[0]):
                         number[results[0]] = reads[0]
                         continue
                     if results[0] in self.returned and self._is_elementwise(reads[0]):
-                        kind = Kind.KERNEL
+                        kind = KERNEL
                 if len(results) != 1 or joins_rows(op):
-                    kind = Kind.KERNEL
+                    kind = KERNEL
                 elif (known := self._equal(op, reads)) >= 0:
                     number[results[0]] = known
                     continue
-            elif kind is Kind.NOTHING:
+            elif kind is NOTHING:
                 self._nothing(op)
                 continue
-            elif kind is Kind.KERNEL:
+            elif kind is KERNEL:
                 if name == "jax.dot_general":
                     self._dot(op, reads)
                     continue
@@ -225,7 +232,7 @@ class _Lowering:
             return known
         value = self.known[key] = self.out.value(facts)
         self.bare[value] = source
-        self.out.node(Kind.BITCAST, [source], [value], op)
+        self.out.node(BITCAST, [source], [value], op)
         return value
 
     def _elementwise(self, op: Operation, kind: Kind, reads: list[int]) -> None:
@@ -241,7 +248,7 @@ class _Lowering:
                     each = own[0] // max(1, own[1])
                     wide = out.value((each * elements, elements, facts[2], own[3]))
                     self.broadcasts[key] = wide
-                    out.node(Kind.BROADCAST, [value], [wide], None)
+                    out.node(BROADCAST, [value], [wide], None)
                 reads[index] = wide
         number = self._equal(op, reads)
         if number < 0:
@@ -282,18 +289,18 @@ class _Lowering:
         value = self.broadcasts.get(key)
         if value is None:
             value = self.broadcasts[key] = self.out.value(type_facts(type_))
-            self.out.node(Kind.BROADCAST, reads, [value], op)
+            self.out.node(BROADCAST, reads, [value], op)
         self.number[op.results[0]] = value
 
     def _copy_of(self, value: int) -> int:
         out = self.out
         copy = out.value(out.facts[value])
-        out.node(Kind.MOVE, [value], [copy], None)
+        out.node(MOVE, [value], [copy], None)
         return copy
 
     def _is_elementwise(self, value: int) -> bool:
         maker = self.out.producer[value] if value >= 0 else -1
-        return maker >= 0 and self.out.kinds[maker] in (Kind.ELEMENTWISE, Kind.EXPENSIVE)
+        return maker >= 0 and self.out.kinds[maker] in (ELEMENTWISE, EXPENSIVE)
 
     def _is_swapped_dot(self, op: Operation, value: int) -> bool:
         maker = self.out.producer[value] if value >= 0 else -1
@@ -310,8 +317,8 @@ class _Lowering:
         out = self.out
         facts = type_facts(op.results[0].type)
         words = [out.value((4 * facts[1], facts[1], facts[2], False)) for _ in range(2)]
-        out.node(Kind.KERNEL, reads, words, op)
-        out.node(Kind.ELEMENTWISE, words, [self._result(op.results[0])], None)
+        out.node(KERNEL, reads, words, op)
+        out.node(ELEMENTWISE, words, [self._result(op.results[0])], None)
 
     def _dot(self, op: Operation, reads: list[int]) -> None:
         key = identity(op, reads)
@@ -336,7 +343,7 @@ class _Lowering:
             if lies.copied or half:
                 size = 4 * elements if half else size
                 copy = out.value((size, elements, rank, is_float))
-                out.node(Kind.MOVE, [reads[side]], [copy], None)
+                out.node(MOVE, [reads[side]], [copy], None)
                 reads[side] = copy
             elif lies.flattened:
                 facts = (size, elements, rank, is_float)
@@ -347,14 +354,14 @@ class _Lowering:
             out.plain_dots.add(len(out.kinds))
         if is_half(result):
             wide = out.value((4 * elements, elements, rank, is_float))
-            out.node(Kind.KERNEL, reads, [wide], op)
-            out.node(Kind.EXPENSIVE, [wide], [self._result(result)], None)
+            out.node(KERNEL, reads, [wide], op)
+            out.node(EXPENSIVE, [wide], [self._result(result)], None)
             return
         if not flat:
-            out.node(Kind.KERNEL, reads, [self._result(result)], op)
+            out.node(KERNEL, reads, [self._result(result)], op)
             return
         made = out.value((size, elements, rank, is_float))
-        out.node(Kind.KERNEL, reads, [made], op)
+        out.node(KERNEL, reads, [made], op)
         self.number[result] = self._bitcast_of(made, (size, elements, rank, is_float), op)
 
     def _conv(self, op: Operation, reads: list[int]) -> None:
@@ -370,7 +377,7 @@ class _Lowering:
         out = self.out
         numbers = op.attributes.get("dimension_numbers")
         if not isinstance(numbers, DictAttr):
-            out.node(Kind.KERNEL, reads, [self._result(op.results[0])], op)
+            out.node(KERNEL, reads, [self._result(op.results[0])], op)
             return
         axes = len(numbers["lhs_spec"]) if isinstance(numbers["lhs_spec"], tuple) else 0
         last = (0, axes - 1, *range(1, axes - 1))
@@ -381,14 +388,14 @@ class _Lowering:
             if reads[side] >= 0 and (spec != wanted or half):
                 size, elements, rank, is_float = type_facts(op.operands[side].type)
                 copy = out.value((4 * elements if half else size, elements, rank, is_float))
-                out.node(Kind.MOVE, [reads[side]], [copy], None)
+                out.node(MOVE, [reads[side]], [copy], None)
                 reads[side] = copy
         result = op.results[0]
         half = is_half(result)
         if numbers["out_spec"] == last and not half:
-            out.node(Kind.KERNEL, reads, [self._result(result)], op)
+            out.node(KERNEL, reads, [self._result(result)], op)
             return
         size, elements, rank, is_float = type_facts(result.type)
         made = out.value((4 * elements if half else size, elements, rank, is_float))
-        out.node(Kind.KERNEL, reads, [made], op)
-        out.node(Kind.EXPENSIVE if half else Kind.MOVE, [made], [self._result(result)], None)
+        out.node(KERNEL, reads, [made], op)
+        out.node(EXPENSIVE if half else MOVE, [made], [self._result(result)], None)

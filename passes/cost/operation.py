@@ -16,7 +16,7 @@ from baechi_jax.ir.types import nbytes
 from baechi_jax.passes.cost.fusion import Kernels, find_kernels
 from baechi_jax.passes.cost.internal import internal_bytes
 from baechi_jax.passes.cost.lowering import Lowered, lower
-from baechi_jax.passes.cost.primitives import Kind
+from baechi_jax.passes.cost.primitives import CONTROL, KERNEL
 from baechi_jax.passes.cost.roofline import count, kind_of, seconds
 
 #: Turns of a ``while`` loop, whose number only the data knows.
@@ -52,7 +52,7 @@ def op_cost(op: Operation, devices: Sequence[Device], while_trips: int = WHILE_T
     for result in op.results:
         output_bytes += nbytes(result.type)
     kind = kind_of(op)
-    if kind is Kind.CONTROL:
+    if kind is CONTROL:
         work = _region_work(op, devices, while_trips)
         return Cost(
             work.flops,
@@ -70,7 +70,7 @@ def op_cost(op: Operation, devices: Sequence[Device], while_trips: int = WHILE_T
         counted.read_bytes,
         counted.written_bytes,
         tuple(seconds(flops, moved, device) for device in devices),
-        internal_bytes(op) if kind is Kind.KERNEL else 0,
+        internal_bytes(op) if kind is KERNEL else 0,
         output_bytes,
     )
 

@@ -34,6 +34,9 @@ class Kind(IntEnum):
     NOTHING = 8
 
 
+# Looking up a member in its class takes Python 3.11 ten times as long as a comparison.
+ELEMENTWISE, EXPENSIVE, BITCAST, BROADCAST, MOVE, REDUCE, KERNEL, CONTROL, NOTHING = Kind
+
 #: ``(flops, transcendentals)`` for each element of the result.
 PER_ELEMENT: dict[str, tuple[float, float]] = {
     **dict.fromkeys(

@@ -19,7 +19,18 @@ from baechi_jax.ir.attributes import Attribute, DictAttr, as_tuple
 from baechi_jax.ir.core import Operation
 from baechi_jax.ir.topology import Device
 from baechi_jax.ir.types import TensorType, nbytes
-from baechi_jax.passes.cost.primitives import KINDS, PER_ELEMENT, Kind
+from baechi_jax.passes.cost.primitives import (
+    BITCAST,
+    BROADCAST,
+    CONTROL,
+    KERNEL,
+    KINDS,
+    MOVE,
+    NOTHING,
+    PER_ELEMENT,
+    REDUCE,
+    Kind,
+)
 
 _log = logging.getLogger(__name__)
 
@@ -53,7 +64,7 @@ def kind_of(op: Operation) -> Kind:
     if kind is not None:
         return kind
     if not name.startswith("jax."):
-        return Kind.NOTHING
+        return NOTHING
     if name not in _logged:
         _logged.add(name)
         _log.warning(
@@ -61,7 +72,7 @@ def kind_of(op: Operation) -> Kind:
             name[4:],
             op.location,
         )
-    return Kind.KERNEL
+    return KERNEL
 
 
 def is_known(primitive: str) -> bool:
@@ -72,7 +83,7 @@ def is_known(primitive: str) -> bool:
 def count(op: Operation) -> Count:
     """The work of ``op`` alone; nothing for a loop, a branch or a call."""
     kind = kind_of(op)
-    if kind is Kind.NOTHING or kind is Kind.CONTROL or kind is Kind.BITCAST:
+    if kind is NOTHING or kind is CONTROL or kind is BITCAST:
         return Count()
     name = op.name[4:]
     read = float(sum(nbytes(value.type) for value in op.operands))
@@ -84,7 +95,7 @@ def count(op: Operation) -> Count:
     counter = _COUNTERS.get(name)
     if counter is not None:
         return counter(op, read, written)
-    if kind in (Kind.BROADCAST, Kind.MOVE):
+    if kind in (BROADCAST, MOVE):
         return Count(0.0, 0.0, read, written)
     return Count(max(read, written) / 4, 0.0, read, written)
 
@@ -277,7 +288,7 @@ def _free(_op: Operation, read: float, written: float) -> Count:
 _COUNTERS: dict[str, Callable[[Operation, float, float], Count]] = {
     "dot_general": _dot_general,
     "conv_general_dilated": _conv,
-    **dict.fromkeys((name for name, kind in KINDS.items() if kind is Kind.REDUCE), _reduce),
+    **dict.fromkeys((name for name, kind in KINDS.items() if kind is REDUCE), _reduce),
     "argmax": _argminmax,
     "argmin": _argminmax,
     **dict.fromkeys(
