@@ -9,24 +9,19 @@ not valid, 2 for wrong usage, 130 after Ctrl-C, also where the best split so far
 from __future__ import annotations
 
 import json
-import signal
 import sys
-import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
 from baechi_jax.cli_errors import told_errors
+from baechi_jax.cli_progress import Interrupts, progress_line
 
 if TYPE_CHECKING:
-    from types import FrameType
-
     from baechi_jax.passes.placement.budget import Budget
     from baechi_jax.passes.placement.formats import Machine
     from baechi_jax.passes.placement.partitioning import Latency, Partitioning, Throughput
@@ -85,9 +80,9 @@ def _load_options(command: Any) -> Any:
 @_workload_options
 @click.option(
     "--objective",
-    type=click.Choice(["throughput", "latency"]),
+    type=click.Choice(["throughput", "latency", "step"]),
     required=True,
-    help="The largest load of a device, or the time of one sample alone.",
+    help="The largest load of a device; the time of one sample alone; one step of Baechi's graphs.",
 )
 @click.option("--placer", default="auto", show_default=True, help="See docs/placers.md.")
 @click.option(
@@ -137,7 +132,7 @@ def place(
     out: Path | None,
     as_json: bool,
 ) -> None:
-    """Split a workload over devices for throughput or for latency.
+    """Split a workload over devices for throughput or for latency; place a graph of Baechi's.
 
     Ctrl-C and the time limit end the search, and the best split so far is what comes out.
     """
@@ -149,6 +144,9 @@ def place(
         from baechi_jax.units import parse_bytes
         from baechi_jax.workload_report import partitioning_figures, partitioning_tables
 
+        if objective == "step":
+            _place_step(context, workload_file, placer, time_limit, seed, out, as_json)
+            return
         workload = _workload(workload_file, devices, memory, bandwidth)
         asked: Throughput | Latency = Latency(subgraphs)
         if objective == "throughput":
@@ -160,11 +158,10 @@ def place(
             start = read_split(split_file, workload, complete=True)
         budget = Budget(time_limit, seed, steps, start)
         began = time.monotonic()
-        with _Interrupts() as interrupts, _progress(f"{placer} for {objective}", time_limit):
+        with Interrupts() as interrupts, progress_line(f"{placer} for {objective}", time_limit):
             found = _run(placer, workload, asked, budget, split_file)
         if found is None:
-            _say("interrupted before there was a valid split; nothing is written")
-            context.exit(INTERRUPTED)
+            _leave_without(context)
         seconds = time.monotonic() - began
         if out is not None:
             write_split(out, workload, found.split)
@@ -178,11 +175,36 @@ def place(
             click.echo(json.dumps(figures))
         else:
             _print(*partitioning_tables(workload, asked, found, workload_file.name, seconds))
-        if out is not None:
-            _say(f"split: {out}")
-        if interrupts.seen:
-            _say("interrupted; this is the best split so far")
-            context.exit(INTERRUPTED)
+        _leave(context, out, interrupts)
+
+
+def _place_step(
+    context: click.Context,
+    file: Path,
+    placer: str,
+    time_limit: float,
+    seed: int,
+    out: Path | None,
+    as_json: bool,
+) -> None:
+    from baechi_jax.cli_step import place_step, step_figures, step_tables, write_step
+
+    began = time.monotonic()
+    with Interrupts() as interrupts, progress_line(f"{placer} for step", time_limit):
+        found = place_step(file, placer, time_limit=time_limit, seed=seed)
+    if found is None:
+        _leave_without(context)
+    seconds = time.monotonic() - began
+    if out is not None:
+        write_step(out, found)
+    if as_json:
+        figures: dict[str, Any] = {"workload": str(file), "objective": "step", "placer": placer}
+        figures |= step_figures(found)
+        figures |= {"elapsed_seconds": seconds, "interrupted": interrupts.seen}
+        click.echo(json.dumps(figures | {"out": None if out is None else str(out)}))
+    else:
+        _print(*step_tables(found, file.name, seconds))
+    _leave(context, out, interrupts)
 
 
 @click.command(short_help="Judge a split of a workload file.")
@@ -259,20 +281,39 @@ def _machine(devices: int | None, memory: str | None, bandwidth: str | None) -> 
     )
 
 
-#: Options that only one objective has.
-_OWN_OPTIONS = {
-    "latency": ("subgraphs",),
-    "throughput": ("contiguous", "overlap", "sum_of_maxima", "replicas", "replica_bandwidth"),
+_PARTITIONING = ("throughput", "latency")
+#: The objectives that an option is for, where it is not for all.
+_OBJECTIVES_OF = {
+    **dict.fromkeys(("devices", "memory", "bandwidth", "steps", "split_file"), _PARTITIONING),
+    **dict.fromkeys(("contiguous", "overlap", "sum_of_maxima"), ("throughput",)),
+    **dict.fromkeys(("replicas", "replica_bandwidth"), ("throughput",)),
+    "subgraphs": ("latency",),
 }
 
 
 def _refuse_options_of_the_other(context: click.Context, objective: str) -> None:
     given = click.core.ParameterSource.COMMANDLINE
-    for other, names in _OWN_OPTIONS.items():
-        for name in names:
-            if other != objective and context.get_parameter_source(name) == given:
-                option = "--" + name.replace("_", "-")
-                raise click.UsageError(f"{option} is for --objective {other}, not {objective}")
+    for option in context.command.params:
+        wanted = _OBJECTIVES_OF.get(option.name or "", (objective,))
+        source = context.get_parameter_source(option.name or "")
+        if objective not in wanted and source == given:
+            names = " or ".join(wanted)
+            raise click.UsageError(f"{option.opts[0]} is for --objective {names}, not {objective}")
+
+
+def _leave_without(context: click.Context) -> NoReturn:
+    """End after a Ctrl-C that came too early."""
+    _say("interrupted before there was a valid split; nothing is written")
+    context.exit(INTERRUPTED)
+
+
+def _leave(context: click.Context, out: Path | None, interrupts: Interrupts) -> None:
+    """Say what was written; end with the status of Ctrl-C if that came."""
+    if out is not None:
+        _say(f"split: {out}")
+    if interrupts.seen:
+        _say("interrupted; this is the best split so far")
+        context.exit(INTERRUPTED)
 
 
 def _run(
@@ -319,56 +360,6 @@ def _placers(
     return "latency", {
         name: partial(run, workload, objective, budget) for name, run in LATENCY.items()
     }
-
-
-@dataclass(slots=True)
-class _Interrupts:
-    """Whether Ctrl-C came; placers end their search on it and return what they have.
-
-    Inside numba, where it would come out as a SystemError, it waits until numba has returned.
-    """
-
-    seen: bool = False
-    _before: Any = field(default=None, repr=False)
-    _again: threading.Timer | None = field(default=None, repr=False)
-
-    def __enter__(self) -> _Interrupts:
-        self._before = signal.signal(signal.SIGINT, self._note)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._again is not None:
-            self._again.cancel()
-        signal.signal(signal.SIGINT, self._before)
-
-    def _note(self, number: int, frame: FrameType | None) -> None:
-        self.seen = True
-        while frame is not None:
-            if frame.f_globals.get("__name__", "").startswith("numba."):
-                self._again = threading.Timer(0.05, signal.raise_signal, (number,))
-                self._again.daemon = True
-                self._again.start()
-                return
-            frame = frame.f_back
-        raise KeyboardInterrupt
-
-
-@contextmanager
-def _progress(what: str, seconds: float) -> Iterator[None]:
-    """A line that moves while a placer runs; where there is no terminal, one that does not."""
-    from rich.console import Console
-    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-
-    console = Console(stderr=True)
-    limit = f"up to {seconds:g} s; Ctrl-C: best so far"
-    if not console.is_terminal:
-        _say(f"{what}, {limit}")
-        yield
-        return
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
-    with Progress(*columns, TextColumn(limit), console=console, transient=True) as progress:
-        progress.add_task(what, total=None)
-        yield
 
 
 def _print(*parts: Any) -> None:

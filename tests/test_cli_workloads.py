@@ -1,5 +1,6 @@
 """``baechi place`` and ``baechi evaluate``: what they print, write and refuse."""
 
+import gzip
 import json
 import signal
 import subprocess
@@ -235,6 +236,66 @@ def test_warnings_are_told(tmp_path: Path) -> None:
     assert result.exit_code == 0, result.output
     assert "warning: " in result.stderr
     assert "edges[].cost: differs" in json.loads(result.stdout)["warnings"][0]
+
+
+# One step ---------------------------------------------------------------------------------------
+
+
+def baechi_graph(folder: Path) -> Path:
+    """The chain 0 -> 1 and, beside it, 2; two devices."""
+    content = {
+        "devices": 2,
+        "memory_bytes": 1e6,
+        "alpha_us": 5,
+        "beta_us_per_byte": 0.1,
+        "compute_us": [10, 20, 25],
+        "output_bytes": [100, 0, 0],
+        "temporary_bytes": [0, 7, 0],
+        "persistent_bytes": [0, 0, 0],
+        "colocation": ["a", "b", "c"],
+        "tensors": [{"source": 0, "bytes": 100, "consumers": [1]}],
+        "authors": {},
+    }
+    path = folder / "g.json.gz"
+    path.write_bytes(gzip.compress(json.dumps(content).encode()))
+    return path
+
+
+def test_a_graph_of_baechis_is_placed_for_one_step(tmp_path: Path) -> None:
+    out = tmp_path / "s.json"
+    common = ["place", "--workload", baechi_graph(tmp_path), "--objective", "step"]
+    result = run(*common, "--placer", "m-etf", "--out", out, "--json")
+    assert result.exit_code == 0, result.output
+    figures = json.loads(result.stdout)
+    assert figures["seconds"] == pytest.approx(30e-6)
+    assert figures["bound_seconds"] == pytest.approx(30e-6)
+    assert sorted(each["ops"] for each in figures["devices"]) == [1, 2]
+    busy = sorted(each["busy_seconds"] for each in figures["devices"])
+    assert busy == pytest.approx([25e-6, 30e-6])
+    assert max(each["peak_bytes"] for each in figures["devices"]) == 107
+    nodes = [each["nodes"] for each in json.loads(out.read_text())["fpgas"]]
+    assert sorted(nodes) == [[0, 1], [2]]
+    table = run(*common, "--placer", "auto")
+    text = " ".join(table.stdout.split())
+    assert "Portfolio" in text
+    assert "Simulated step 30.0 us; lower bound 30.0 us, gap" in text
+
+
+def test_wrong_use_of_the_objective_step(tmp_path: Path) -> None:
+    common = ["place", "--workload", baechi_graph(tmp_path), "--objective"]
+    unknown = run(*common, "step", "--placer", "ideals")
+    assert unknown.exit_code == 1
+    assert "unknown placer 'ideals'; there are: auto, single" in unknown.stderr
+    machine = run(*common, "step", "--memory", "5GB")
+    assert machine.exit_code == 2
+    assert "--memory is for --objective throughput or latency, not step" in machine.stderr
+    other = run(*common, "latency")
+    assert other.exit_code == 1
+    assert "a graph of Baechi's" in other.stderr
+    assert "--objective step" in other.stderr
+    six = place(objective="step")
+    assert six.exit_code == 1
+    assert "there is no field 'compute_us'" in six.stderr
 
 
 # Interrupting -----------------------------------------------------------------------------------

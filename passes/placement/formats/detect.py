@@ -52,8 +52,8 @@ def _read(text: str, file: str, machine: Machine) -> Workload:
         raise root.fault(
             "compute_us",
             "a graph of Baechi's, whose problem is the time of one step with tensors sent from "
-            "device to device; throughput and latency are asked of dnn-partitioning's, Piper's, "
-            "PipeDream's and our own files (benchmarks/placement.py places Baechi's graphs)",
+            "device to device; place it with --objective step. Throughput and latency are asked of "
+            "dnn-partitioning's, Piper's, PipeDream's and our own files",
         )
     else:
         raise WorkloadError(
