@@ -67,19 +67,19 @@ def cluster_bound(workload: Workload, objective: Throughput) -> float:
     if objective.replicas > 1 or free > 1:
         return 0.0
     nets = Nets.of(workload)
-    low = class_bound(workload, objective)
+    low = shortest = class_bound(workload, objective)
     finite = np.where(np.isfinite(nets.total_seconds), nets.total_seconds, 0.0)
     high = low + float(finite.max(axis=0).sum()) + sum(net.seconds for net in nets.nets)
     if not np.isfinite(low):
         return low
-    found = 0.0
+    found = low
     while high - low > 1e-6 * high:
         middle = 0.5 * (low + high)
         if _too_low(workload, objective, nets, middle):
             low = found = middle
         else:
             high = middle
-    return found * _SAFE
+    return max(shortest, found * _SAFE)
 
 
 def relaxation_bound(workload: Workload, objective: Throughput) -> float:

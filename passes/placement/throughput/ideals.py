@@ -82,25 +82,33 @@ class IdealsResult:
     ideals: int
     visited_pairs: int
     optimal: bool
+    #: Ctrl-C ended the program.
+    interrupted: bool = False
 
 
 def solve_ideals(workload: Workload, options: IdealsOptions | None = None) -> IdealsResult | None:
     """The optimal contiguous split, or None where none fits.
 
     When the time limit passes, or on Ctrl-C, the linear solution is returned, not ``optimal``; None
-    then means that the linear program found none. Raises TooManyIdealsError where the graph has
-    more than ``options.max_ideals``.
+    then means that the linear program found none (on Ctrl-C KeyboardInterrupt goes on). Raises
+    TooManyIdealsError where the graph has more than ``options.max_ideals``.
     """
     options = options if options is not None else IdealsOptions()
     deadline = time.monotonic() + options.time_limit_seconds
     contraction = contract(workload)
     linear = solve_linear(workload, replace(options, orders=max(options.orders, _ORDERS)))
+    if linear is not None and linear.interrupted:
+        return linear
     bound = np.inf if linear is None else linear.max_load_seconds
     try:
         ideals = lattice(contraction, options.max_ideals, deadline)
         better = _run(workload, contraction, ideals, options, bound, deadline)
-    except (OutOfTimeError, KeyboardInterrupt):
+    except OutOfTimeError:
         return linear
+    except KeyboardInterrupt:
+        if linear is None:
+            raise
+        return replace(linear, interrupted=True)
     best = better if better is not None else linear
     if best is None:
         return None
@@ -125,8 +133,12 @@ def solve_linear(workload: Workload, options: IdealsOptions | None = None) -> Id
             bound = np.inf if best is None else best.max_load_seconds
             found = _run(workload, shuffled, chain(shuffled), options, bound, deadline)
             best = found if found is not None else best
-    except (OutOfTimeError, KeyboardInterrupt):
+    except OutOfTimeError:
         return best
+    except KeyboardInterrupt:
+        if best is None:
+            raise
+        return replace(best, interrupted=True)
     return best
 
 

@@ -53,12 +53,24 @@ class LocalSearchOptions:
     target_seconds: float = 0.0
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class LocalSearchResult:
+    """The best split found, and why the search ended."""
+
+    #: ``[node]``
+    device_of: NDArray[np.int64]
+    #: ``limit``, ``target`` or ``interrupted``.
+    status: str
+    #: Rounds that were begun.
+    rounds: int
+
+
 def local_search(
     workload: Workload,
     start: NDArray[np.int64],
     objective: Throughput | None = None,
     options: LocalSearchOptions | None = None,
-) -> NDArray[np.int64]:
+) -> LocalSearchResult:
     """The best split found from ``start``, ``[node]``; never worse than ``start``.
 
     Does not keep contiguity or replicas. Raises WorkloadError when ``start`` is not valid. Ctrl-C
@@ -74,25 +86,26 @@ def local_search(
     best = start
     nets = Nets.of(workload)
     deadline = time.monotonic() + options.time_limit_seconds
+    rounds = 0
     try:
         for round_ in range(options.first_round, options.first_round + options.rounds):
             if best_seconds <= options.target_seconds:
-                break
+                return LocalSearchResult(best, "target", rounds)
             random = np.random.default_rng([options.seed, round_])
             where = None if round_ % 2 else nets.of_classes(best)
+            rounds += 1
             found = _round(workload, nets, objective, options, random, where, deadline)
-            if found is None:
-                continue
-            device_of = found[nets.label]
-            seconds, faults = objective.seconds(workload, Split(device_of))
-            assert not faults
-            if seconds < best_seconds:
-                best, best_seconds = device_of, seconds
+            if found is not None:
+                device_of = found[nets.label]
+                seconds, faults = objective.seconds(workload, Split(device_of))
+                assert not faults
+                if seconds < best_seconds:
+                    best, best_seconds = device_of, seconds
             if time.monotonic() > deadline:
                 break
     except KeyboardInterrupt:
-        return best
-    return best
+        return LocalSearchResult(best, "interrupted", rounds)
+    return LocalSearchResult(best, "limit", rounds)
 
 
 def _round(

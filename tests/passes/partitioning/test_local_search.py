@@ -26,14 +26,14 @@ def test_valid_and_between_the_optimum_and_its_start(
     if not valid:
         return
     start = np.array(data.draw(st.sampled_from(valid)))
-    found = local_search(workload, start, objective, QUICK)
+    found = local_search(workload, start, objective, QUICK).device_of
     value, faults = objective.seconds(workload, Split(found))
     before, _ = objective.seconds(workload, Split(start))
     naive_value = naive.naive_sum_of_maxima if objective.sum_of_maxima else naive.naive_max_load
     best = min(naive_value(workload, each, overlap=objective.overlap) for each in valid)
     assert faults == ()
     assert best - 1e-9 <= value <= before + 1e-9
-    assert np.array_equal(found, local_search(workload, start, objective, QUICK))
+    assert np.array_equal(found, local_search(workload, start, objective, QUICK).device_of)
 
 
 @pytest.mark.parametrize("sum_of_maxima", [False, True])
@@ -56,7 +56,7 @@ def test_the_optimum_of_small_problems_is_found(sum_of_maxima: bool) -> None:
             backward=[False] * 4 + [True] * 3,
         )
         best = min(naive_value(workload, each) for each in naive.assignments(workload))
-        found = local_search(workload, np.full(size, 2), objective, QUICK)
+        found = local_search(workload, np.full(size, 2), objective, QUICK).device_of
         optimal += objective.seconds(workload, Split(found))[0] <= best + 1e-9
     assert optimal >= 28, f"{optimal} of 30"
 
@@ -123,4 +123,6 @@ def test_ctrl_c_gives_the_best_so_far(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr("baechi_jax.passes.placement.throughput.local_search._round", interrupt)
     start = np.array([0, 0])
-    assert local_search(workload, start) is start
+    result = local_search(workload, start)
+    assert result.device_of is start
+    assert (result.status, result.rounds) == ("interrupted", 1)
