@@ -30,10 +30,15 @@ from baechi_jax.ir.pause_collection import paused_collection
 from baechi_jax.ir.topology import Topology
 from baechi_jax.ir.trace import Trace, trace
 from baechi_jax.local import local_topology
-from baechi_jax.passes.pipeline import parse_pipeline, print_pipeline
-from baechi_jax.passes.placement.auto import PLACERS
-from baechi_jax.passes.placement.errors import InfeasiblePlacementError, PlacerError
-from baechi_jax.passes.registry import Pass, suggestion
+from baechi_jax.options import (
+    devices_option,
+    folder_option,
+    pipeline_option,
+    plan_option,
+    topology_option,
+)
+from baechi_jax.passes.placement.errors import InfeasiblePlacementError
+from baechi_jax.passes.registry import Pass
 from baechi_jax.placed_state import (
     PinResults,
     PlacedLeaf,
@@ -42,7 +47,7 @@ from baechi_jax.placed_state import (
     pin_arguments,
 )
 from baechi_jax.plan import Plan, check_matches
-from baechi_jax.planner import PlannerOptions, apply_decisions, pipeline_text, plan_module
+from baechi_jax.planner import PlannerOptions, apply_decisions, plan_module
 from baechi_jax.runtime.compile import CompileOptions, ExecutableCache
 from baechi_jax.runtime.errors import DeviceError
 from baechi_jax.signature import Signature
@@ -126,7 +131,7 @@ def place(
     - ``placer``: ``auto``, ``m-topo``, ``m-etf``, ``m-sct``, ``milp``, ``expert``, ...
     - ``pipeline``: the passes to run instead of the default ones.
     - ``donate_argnums``, ``donate_argnames``, ``static_argnums``, ``static_argnames``: as for
-      ``jax.jit``.
+      ``jax.jit``. What ``jax.jit`` or ``place`` was told of ``fn`` holds where they are left out.
     - ``like``: another placed function. Arguments that are also that one's (by path and type) stay
       where its plan put them; the topology is that one's too.
     - ``plan``: a saved plan, or its file, whose decisions are repeated. It must have been made for
@@ -144,6 +149,11 @@ def place(
         return functools.partial(place, **given)
     if not callable(fn):
         raise TypeError(f"place needs a function, found {type(fn).__name__}")
+    told = fn._signature.jit_options if isinstance(fn, PlacedFunction) else compat.jit_options(fn)
+    if static_argnums is None and static_argnames is None:
+        static_argnums, static_argnames = told.get("static_argnums"), told.get("static_argnames")
+    if donate_argnums is None and donate_argnames is None:
+        donate_argnums, donate_argnames = told.get("donate_argnums"), told.get("donate_argnames")
     signature = Signature(
         fn,
         static_argnums=static_argnums,
@@ -156,16 +166,16 @@ def place(
     if pipeline is not None and placer != "auto":
         raise ValueError("give a pipeline or a placer, not both: the pipeline names its placer")
     options = _Options(
-        _topology(topology),
-        None if devices is None else tuple(devices),
+        topology_option(topology),
+        devices_option(devices),
         PlannerOptions(
-            _pipeline(pipeline, placer),
-            None if dump_folder is None else Path(dump_folder),
+            pipeline_option(pipeline, placer),
+            folder_option(dump_folder, "dump_folder"),
             verify_each,
         ),
         CompileOptions(compile_threads, progress, tuple((compiler_options or {}).items())),
         like,
-        Plan.load(plan) if isinstance(plan, str | Path) else plan,
+        plan_option(plan),
     )
     return PlacedFunction(fn, signature, options)
 
@@ -358,13 +368,16 @@ class PlacedFunction:
 
     @property
     def _name(self) -> str:
-        return getattr(self._fn, "__name__", type(self._fn).__name__)
+        fn = self._fn
+        while isinstance(fn, functools.partial):
+            fn = fn.func
+        return getattr(fn, "__name__", type(fn).__name__)
 
     def _compiled(
         self, args: Any, kwargs: Any, leaves: Any, tree: Any, static: Any, context: Any
     ) -> Compiled:
         with self._lock:
-            types_ = _type_keys(leaves)
+            types_ = self._types(args, kwargs, leaves)
             entry = self._entries.get((tree, static, context, types_))
             if entry is None or entry.compiled is None:
                 self._count_miss(tree, static, types_)
@@ -380,7 +393,7 @@ class PlacedFunction:
         dynamic, static = self._signature.split(args, kwargs)
         leaves, tree = jax.tree.flatten(dynamic)
         context = compat.trace_context()
-        key = (tree, static, context, _type_keys(leaves))
+        key = (tree, static, context, self._types(args, kwargs, leaves))
         with self._lock:
             entry = self._entries.get(key)
             if entry is None:
@@ -388,6 +401,13 @@ class PlacedFunction:
                     traced = trace(self._fn, args, kwargs, **self._signature.jit_options)
                 entry = self._entries[key] = _Entry(tree, static, context, traced)
             return entry
+
+    def _types(self, args: Any, kwargs: Any, leaves: Sequence[Any]) -> tuple[Any, ...]:
+        """Shape, dtype and weak type of each leaf, as a key."""
+        try:
+            return tuple(map(_type_key, leaves))
+        except TypeError as error:
+            raise self._signature.no_array(args, kwargs, _is_no_array, error) from error
 
     def _lowered(self, entry: _Entry) -> Lowered:
         with self._lock:
@@ -565,44 +585,23 @@ def _device_of(devices: Sequence[jax.Device], index: int) -> jax.Device:
     return devices[index]
 
 
-def _topology(given: Topology | str | Path | None) -> Topology | None:
-    if given is None or isinstance(given, Topology):
-        return given
-    if isinstance(given, str | Path):
-        return Topology.load(given)
-    raise TypeError(f"topology must be a Topology or a file's path, found {type(given).__name__}")
-
-
-def _pipeline(pipeline: str | Sequence[Pass] | None, placer: str) -> str:
-    if pipeline is None:
-        if not isinstance(placer, str):
-            raise TypeError(f"placer must be a string, found {placer!r}")
-        # "single:2" is device 2 alone.
-        if placer.partition(":")[0] not in PLACERS:
-            raise PlacerError(f"unknown placer '{placer}'{suggestion(placer, PLACERS)}")
-        text = pipeline_text(placer)
-    elif isinstance(pipeline, str):
-        text = pipeline
-    else:
-        text = print_pipeline(pipeline)
-    parse_pipeline(text)
-    return text
-
-
 def _wanted(names: Sequence[str], avals: Sequence[Any]) -> list[Wanted]:
     return [
         Wanted(name, tuple(aval.shape), aval.dtype) for name, aval in zip(names, avals, strict=True)
     ]
 
 
-def _type_keys(leaves: Sequence[Any]) -> tuple[Any, ...]:
-    """Shape, dtype and weak type of each leaf, as a key."""
-    return tuple(map(_type_key, leaves))
-
-
 def _type_key(leaf: Any) -> Any:
     aval = leaf if isinstance(leaf, jax.ShapeDtypeStruct) else jax.typeof(leaf)
     return (aval.shape, aval.dtype, bool(getattr(aval, "weak_type", False)))
+
+
+def _is_no_array(leaf: Any) -> bool:
+    try:
+        _type_key(leaf)
+    except TypeError:
+        return True
+    return False
 
 
 def _what_changed(

@@ -27,6 +27,7 @@ class Signature:
         donate_argnames: str | Iterable[str] | None = None,
     ) -> None:
         parameters = _parameters(fn)
+        self._positional = _positional(parameters or {})
         self.static_argnums, self.static_argnames = _resolve(
             parameters, "static", static_argnums, static_argnames
         )
@@ -66,7 +67,7 @@ class Signature:
         if not self._has_static:
             return (args, kwargs), None
         count = len(args)
-        numbers = {n + count if n < 0 else n for n in self.static_argnums}
+        numbers = self._static_numbers(count)
         static: list[Hashable] = []
         for number in sorted(numbers):
             if number < count:
@@ -83,10 +84,42 @@ class Signature:
 
     def restore(self, args: tuple[Any, ...], dynamic: tuple[Any, ...]) -> tuple[Any, ...]:
         """``dynamic`` (one entry per traced positional argument) with None for static ones."""
-        count = len(args)
-        numbers = {n + count if n < 0 else n for n in self.static_argnums}
+        numbers = self._static_numbers(len(args))
         rest = iter(dynamic)
-        return tuple(None if number in numbers else next(rest) for number in range(count))
+        return tuple(None if number in numbers else next(rest) for number in range(len(args)))
+
+    def no_array(
+        self,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        is_wrong: Callable[[Any], bool],
+        error: TypeError,
+    ) -> TypeError:
+        """``error`` with the path of the first leaf that ``is_wrong``, and what to do about it."""
+        from jax.tree_util import keystr, tree_leaves_with_path
+
+        (traced, named), _ = self.split(args, kwargs)
+        numbers = [n for n in range(len(args)) if n not in self._static_numbers(len(args))]
+        for (part, place, *path), leaf in tree_leaves_with_path((traced, named)):
+            if not is_wrong(leaf):
+                continue
+            if part.idx == 0:
+                number = numbers[place.idx]
+                known = number < len(self._positional)
+                root = self._positional[number] if known else f"args[{number}]"
+                static = f"static_argnums={number}"
+            else:
+                root, static = str(place.key), f"static_argnames='{place.key}'"
+            return TypeError(
+                f"argument {root}{keystr(tuple(path))} is no array but {_shown(leaf)}: "
+                f"{str(error).rstrip('.')}. "
+                f"For a constant, mark the argument as static ({static}) or close over it"
+            )
+        return error
+
+    def _static_numbers(self, count: int) -> set[int]:
+        """Numbers of the static ones of ``count`` positional arguments."""
+        return {n + count if n < 0 else n for n in self.static_argnums}
 
 
 def _hashed(value: Any, what: str) -> tuple[type, Hashable]:
@@ -108,6 +141,19 @@ def _parameters(fn: Callable[..., Any]) -> Mapping[str, inspect.Parameter] | Non
         return None
 
 
+def _positional(parameters: Mapping[str, inspect.Parameter]) -> list[str]:
+    return [
+        name
+        for name, parameter in parameters.items()
+        if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD)
+    ]
+
+
+def _shown(value: object) -> str:
+    text = repr(value)
+    return f"{type(value).__name__} {text if len(text) <= 40 else text[:37] + '...'}"
+
+
 def _resolve(
     parameters: Mapping[str, inspect.Parameter] | None,
     kind: str,
@@ -118,11 +164,7 @@ def _resolve(
     names = _names(kind, argnames)
     if parameters is None:
         return numbers, names
-    positional = [
-        name
-        for name, parameter in parameters.items()
-        if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD)
-    ]
+    positional = _positional(parameters)
     variadic = any(p.kind is p.VAR_POSITIONAL for p in parameters.values())
     for number in numbers:
         if not variadic and not -len(positional) <= number < len(positional):

@@ -43,6 +43,11 @@ def parse_bytes(size: str | int | float) -> int:
         value = int(number) * factor if number.isdigit() else int(float(number) * factor)
     else:
         value = int(size) if size == size and abs(size) != float("inf") else -1
+        if value != size and value > 0:
+            raise TopologyError(
+                f"a size in bytes must be a whole number, found {size!r}; with a unit it is text, "
+                f"such as '{size}GiB'"
+            )
     if value <= 0:
         raise TopologyError(f"a size in bytes must be positive and finite, found {size!r}")
     return value

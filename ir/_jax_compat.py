@@ -504,6 +504,16 @@ def jit_disabled() -> bool:
     return bool(_config.disable_jit.value)
 
 
+def jit_options(fn: Any) -> dict[str, Any]:
+    """What ``jax.jit`` was told of the arguments of ``fn``: static and donated ones.
+
+    Empty for a function that is not jitted. ``_jit_info`` is there in 0.10 to 0.12.
+    """
+    info = getattr(fn, "_jit_info", None)
+    names = ("static_argnums", "static_argnames", "donate_argnums", "donate_argnames")
+    return {} if info is None else {name: getattr(info, name) for name in names}
+
+
 def is_tracing() -> bool:
     """Whether some transformation is tracing in this thread."""
     return not _core.trace_state_clean()

@@ -23,6 +23,7 @@ from baechi_jax.passes.registry import (
     Option,
     OptionValue,
     Pass,
+    all_passes,
     find_pass,
     options_of,
     suggestion,
@@ -193,8 +194,10 @@ class _Parser:
             return self._named(name, given)
         try:
             cls = find_pass(name)
-        except PipelineError as error:
-            raise self._error(str(error), column) from None
+        except PipelineError:
+            known = [*(each.name for each in all_passes()), *NAMED_PIPELINES]
+            message = f"unknown pass '{name}'{suggestion(name, known)}"
+            raise self._error(message, column) from None
         return [self._instantiate(cls, given, column)]
 
     def _options(self) -> Mapping[str, _Assignment]:

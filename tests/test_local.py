@@ -44,6 +44,7 @@ def test_parse_bytes(text: str | int | float, expected: int) -> None:
         ("0", "must be positive"),
         (0, "must be positive"),
         (-5, "must be positive"),
+        (2.5, "must be a whole number, found 2.5; with a unit it is text, such as '2.5GiB'"),
         (float("nan"), "must be positive and finite"),
         (float("inf"), "must be positive and finite"),
         (True, "must be a number or text"),

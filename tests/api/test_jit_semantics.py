@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 import baechi_jax as baechi
+from baechi_jax.ir.errors import PipelineError
 from baechi_jax.ir.topology import Topology
 from baechi_jax.place import RETRACE_WARNING_AFTER, PlacedFunction, RetraceWarning
 from tests.runtime.scatter import scattered
@@ -342,9 +343,50 @@ def test_errors_of_the_function_pass_through() -> None:
         f(jnp.ones(2))
 
 
-def test_an_argument_that_is_no_array() -> None:
-    with pytest.raises(TypeError, match="is not a valid JAX type"):
-        place(lambda x: x)("text")
+@pytest.mark.parametrize(
+    ("args", "kwargs", "message"),
+    [
+        (("text", 1.0), {}, r"argument config is no array but str 'text': .*not a valid JAX type"),
+        (({"a": [1.0, "b"]}, 1.0), {}, r"argument config\['a'\]\[1\] is no array but str 'b'"),
+        ((1.0, 2.0, "c"), {}, r"argument args\[2\] is .* mark .* static \(static_argnums=2\)"),
+        ((1.0,), {"x": object()}, r"argument x is no array .*\(static_argnames='x'\) or close"),
+        ((1.0, np.array(["a"], object)), {}, r"argument x is no array but ndarray.*arrays of num"),
+    ],
+)
+def test_an_argument_that_is_no_array(args: Any, kwargs: Any, message: str) -> None:
+    def fn(config: Any, x: Any, *rest: Any) -> Any:
+        return x
+
+    for call in (place(fn), place(fn).plan):
+        with pytest.raises(TypeError, match=message):
+            call(*args, **kwargs)
+
+
+def test_a_static_argument_before_one_that_is_no_array() -> None:
+    fn = place(lambda n, x: x * n, static_argnums=0)
+    with pytest.raises(TypeError, match=r"argument x is no array .*static_argnums=1"):
+        fn(2, "text")
+
+
+@pytest.mark.parametrize(
+    ("options", "kind", "message"),
+    [
+        ({"devices": [0, 1]}, TypeError, r"must hold JAX devices, .* found 0"),
+        ({"devices": []}, ValueError, "devices is empty"),
+        ({"plan": 3}, TypeError, "plan must be a Plan or a file's path, found int"),
+        ({"dump_folder": __file__}, NotADirectoryError, "dump_folder must be a folder"),
+        ({"topology": [1]}, TypeError, "topology must be a Topology or a file's path, found list"),
+        ({"pipeline": "defualt"}, PipelineError, "unknown pass 'defualt'; did you mean 'default'"),
+    ],
+)
+def test_options_are_checked_at_once(options: Any, kind: type[Exception], message: str) -> None:
+    with pytest.raises(kind, match=message):
+        baechi.place(lambda x: x, **options)
+
+
+def test_one_device_is_no_sequence_of_devices() -> None:
+    with pytest.raises(TypeError, match=r"devices must be a sequence .* alone"):
+        baechi.place(lambda x: x, devices=jax.devices()[0])  # type: ignore[arg-type]
 
 
 def test_calls_from_several_threads() -> None:
@@ -367,3 +409,25 @@ def test_what_is_jitted_or_partial_already() -> None:
     np.testing.assert_array_equal(place(jax.jit(lambda x: x + 1))(jnp.ones(2)), [2, 2])
     add = functools.partial(lambda a, b: a + b, 1.0)
     np.testing.assert_array_equal(place(add)(jnp.ones(2)), [2, 2])
+
+
+def test_what_jit_was_told_holds() -> None:
+    def power(x: Any, n: int, *, mode: str = "up") -> Any:
+        return x**n if mode == "up" else x
+
+    jitted = jax.jit(power, static_argnums=1, static_argnames="mode", donate_argnums=0)
+    for given in (place(jitted), place(place(jitted))):
+        x = jnp.full(3, 2.0)
+        np.testing.assert_array_equal(given(x, 3, mode="up"), np.full(3, 8.0))
+        assert x.is_deleted()
+    # What is said here counts.
+    x = jnp.full(3, 2.0)
+    place(jitted, donate_argnums=())(x, 3, mode="down")
+    assert not x.is_deleted()
+
+
+def test_the_name_of_a_partial_function() -> None:
+    def scale(factor: float, x: Any) -> Any:
+        return factor * x
+
+    assert repr(place(functools.partial(functools.partial(scale), 2.0))) == "<placed scale>"
