@@ -10,11 +10,8 @@ Sets are joined (union-find) by four rules, in this order:
    one that many read (a step counter, a learning rate) binds none of them. An argument that is no
    state and that many operations read (a mask) binds none either, nor one that is read on several
    devices by the user's pins: sending it once is cheaper.
-3. *Forward and backward.* A backward operation joins the forward operation that it differentiates:
-   one of the same source position and name stack, which reads a value that it reads too, or makes
-   it. The maker of a mere residual lies elsewhere in the source, so layers stay apart. A backward
-   operation with several candidates joins the one that a neighbour with the same cotangent has;
-   else none.
+3. *Forward and backward.* A backward operation joins the forward operation that it differentiates
+   (``passes/match_backward.py``).
 4. *Pins.* ``jax.named_scope("baechi.device:1")`` pins what is traced in it, backward included; the
    innermost scope counts. A ``baechi.pin`` that an argument or an operation came with holds, too.
    That an argument which is not donated is state is a guess: where the pins of its readers and of
@@ -36,43 +33,13 @@ from baechi_jax.ir.errors import PassError
 from baechi_jax.ir.function import argument_attributes, set_argument_attributes
 from baechi_jax.ir.topology import Topology
 from baechi_jax.ir.types import TensorType, nbytes
-from baechi_jax.passes.cost.primitives import Kind
+from baechi_jax.passes.cost.primitives import BROADCAST, ELEMENTWISE, EXPENSIVE
 from baechi_jax.passes.cost.roofline import kind_of
 from baechi_jax.passes.dataflow import BARRIER, LITERAL, Scopes, is_backward
+from baechi_jax.passes.match_backward import match_backward
 from baechi_jax.passes.registry import Pass, register_pass
 
-#: Operations whose derivative is written in terms of their result.
-_RESULT_IS_RESIDUAL = frozenset(
-    f"jax.{name}"
-    for name in (
-        "exp",
-        "exp2",
-        "expm1",
-        "tanh",
-        "tan",
-        "logistic",
-        "sqrt",
-        "rsqrt",
-        "cbrt",
-        "pow",
-        "reduce_max",
-        "reduce_min",
-        "reduce_prod",
-        "cumprod",
-        "cummax",
-        "cummin",
-        "cumlogsumexp",
-        "sort",
-        "cholesky",
-        "qr",
-        "lu",
-        "svd",
-        "eigh",
-        "triangular_solve",
-    )
-)
-
-_ELEMENTWISE = frozenset({Kind.ELEMENTWISE, Kind.EXPENSIVE})
+_ELEMENTWISE = frozenset({ELEMENTWISE, EXPENSIVE})
 
 #: What leaves a value the same data: a parameter read through these is still that parameter.
 _VIEWS = frozenset(
@@ -188,7 +155,7 @@ class _Grouping:
                     continue
                 seen.add(source)
                 # A broadcast scalar has the shape, but belongs to everyone.
-                if kind_of(source) is Kind.BROADCAST:
+                if kind_of(source) is BROADCAST:
                     continue
                 nodes.append(self.node[source])
                 stack.append(source)
@@ -267,8 +234,7 @@ class _Grouping:
 
     def join_backward(self) -> None:
         """Join each backward operation with the forward operation that it differentiates."""
-        matcher = _Matcher(self)
-        for op, forward in matcher.match():
+        for op, forward in match_backward(self.ops, self.backward):
             self.join(self.node[op], self.node[forward])
 
     # Rule 4 and the result ------------------------------------------------------------------------
@@ -398,100 +364,3 @@ def _device_in(stack: str, op: Operation, topology: Topology | None) -> int | No
             f"the topology are {devices}"
         )
     return int(text)
-
-
-class _Matcher:
-    """Finds for each backward operation the forward operation that it differentiates."""
-
-    def __init__(self, grouping: _Grouping) -> None:
-        self.grouping = grouping
-        self.scopes = Scopes()
-        #: A value that remat computes again -> the value of the forward pass.
-        self.original: dict[Value, Value] = {}
-
-    def match(self) -> list[tuple[Operation, Operation]]:
-        """Pairs of a backward and a forward operation."""
-        grouping = self.grouping
-        pairs: list[tuple[Operation, Operation]] = []
-        matched: dict[tuple[object, Value], Operation] = {}
-        open_: list[tuple[Operation, object, list[Operation]]] = []
-        producers: dict[object, list[Operation]] = {}
-        for op, backward in zip(grouping.ops, grouping.backward):
-            if not op.location.file:
-                continue
-            key = self._key(op)
-            if not backward:
-                producers.setdefault(key, []).append(op)
-                continue
-            if op.name == BARRIER:
-                for result, operand in zip(op.results, op.operands):
-                    self.original[result] = self.original.get(operand, operand)
-                continue
-            if key not in producers:
-                continue
-            candidates = self._candidates(op, key)
-            if not candidates:
-                # Reads cotangents only (the sum that a bias's gradient is): follows them below.
-                open_.append((op, key, candidates))
-                continue
-            if len(candidates) > 1:
-                open_.append((op, key, candidates))
-                continue
-            forward = candidates[0]
-            pairs.append((op, forward))
-            self._note_recomputed(op, forward)
-            for operand in op.operands:
-                matched.setdefault((key, operand), forward)
-            for result in op.results:
-                matched.setdefault((key, result), forward)
-        for op, key, candidates in open_:
-            for operand in op.operands:
-                forward_ = matched.get((key, operand))
-                if forward_ is not None and (not candidates or forward_ in candidates):
-                    pairs.append((op, forward_))
-                    for result in op.results:
-                        matched.setdefault((key, result), forward_)
-                    break
-        return pairs
-
-    def _key(self, op: Operation) -> object:
-        location = op.location
-        return (location.file, location.line, location.column, self.scopes.scope(location.name))
-
-    def _candidates(self, op: Operation, key: object) -> list[Operation]:
-        grouping = self.grouping
-        reads: dict[Operation, None] = {}
-        makes: dict[Operation, None] = {}
-        for operand in op.operands:
-            value = self.original.get(operand, operand)
-            if isinstance(value, OpResult) and self._is_forward_at(value.owner, key):
-                makes[value.owner] = None
-            # What the whole program reads says nothing about who differentiates whom.
-            if isinstance(value, OpResult) and value.owner not in grouping.node:
-                continue
-            for reader, _ in value.uses:
-                if self._is_forward_at(reader, key):
-                    reads[reader] = None
-        for maker in makes:
-            if maker.name in _RESULT_IS_RESIDUAL or not self._forward_reader(maker):
-                return [maker]
-        return list(reads) if reads else list(makes)
-
-    def _forward_reader(self, op: Operation) -> bool:
-        """Whether an operation of the forward pass reads what ``op`` makes."""
-        grouping = self.grouping
-        return any(
-            reader in grouping.node and not grouping.is_backward(reader)
-            for result in op.results
-            for reader, _ in result.uses
-        )
-
-    def _is_forward_at(self, op: Operation, key: object) -> bool:
-        grouping = self.grouping
-        return op in grouping.node and not grouping.is_backward(op) and self._key(op) == key
-
-    def _note_recomputed(self, op: Operation, forward: Operation) -> None:
-        if "rematted_computation" not in op.location.name or op.name != forward.name:
-            return
-        for result, original in zip(op.results, forward.results):
-            self.original[result] = original
