@@ -79,8 +79,6 @@ def place_target(
     if isinstance(function, PlacedFunction):
         given = function._signature.jit_options
         function = function._fn
-    elif hasattr(function, "trace") and hasattr(function, "lower"):
-        given = {"donate_argnums": _donated(function, target.arguments)}
     if donate_argnums is not None:
         given = {**given, "donate_argnums": donate_argnums, "donate_argnames": None}
     placed = place(
@@ -93,18 +91,6 @@ def place_target(
     )
     assert isinstance(placed, PlacedFunction)
     return placed
-
-
-def _donated(jitted: Any, arguments: tuple[Any, ...]) -> tuple[int, ...]:
-    """Numbers of the arguments that a function decorated by ``jax.jit`` gives away."""
-    import jax
-
-    positional, _ = jitted.trace(*arguments).args_info
-    return tuple(
-        number
-        for number, tree in enumerate(positional)
-        if (leaves := jax.tree.leaves(tree)) and all(leaf.donated for leaf in leaves)
-    )
 
 
 def _import(path: Path) -> ModuleType:

@@ -8,7 +8,9 @@ import pytest
 from click.testing import CliRunner, Result
 
 from baechi_jax.cli import main
+from baechi_jax.ir.function import argument_attributes
 from baechi_jax.ir.topology import Device, Topology
+from baechi_jax.plan import Plan
 from baechi_jax.targets import TargetError, load_target
 
 STEP = """
@@ -34,6 +36,15 @@ STEP = """
 
     jitted = partial(jax.jit, donate_argnums=0)(step)
     placed = baechi.place(step, donate_argnums=0)
+
+
+    @partial(jax.jit, static_argnums=1, donate_argnums=2)
+    def power(x, n, y):
+        return x**n + y
+
+
+    def power_args():
+        return jnp.ones(4), 3, jnp.ones(4)
 
 
     def double(x):
@@ -208,6 +219,17 @@ def test_a_topology_that_is_wrong(folder: Path) -> None:
 
 
 # show and simulate ------------------------------------------------------------------------------
+
+
+def test_what_jit_was_told_of_a_target_counts(folder: Path) -> None:
+    result = plan(folder, "--save", folder / "plan.mlir", name="power")
+    assert result.exit_code == 0, result.output
+    module = Plan.load(folder / "plan.mlir").module
+    # n is no argument, and y is donated.
+    arguments = [
+        (e["baechi.name"], "baechi.donated" in e) for e in argument_attributes(module.main)
+    ]
+    assert arguments == [("x", False), ("y", True)]
 
 
 def test_show_and_simulate_a_saved_plan(folder: Path) -> None:
