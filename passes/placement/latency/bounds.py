@@ -1,5 +1,8 @@
 """Lower bounds on the latency of one sample, over all splits.
 
+``work_bound`` and ``critical_path_seconds`` say what they are; the flow bound, stronger than all of
+these where the graph has few ideals, is in ``latency/flow_bound.py``.
+
 **Path bound.** Let v_1 .. v_m be a path of the graph and take any split with finite latency.
 
 1. *Intervals.* What a subgraph S of an accelerator holds of the path is an interval v_i .. v_j: if
@@ -54,10 +57,15 @@ class PathBound:
 
 def critical_path_seconds(workload: Workload) -> float:
     """The longest path with every node where it is fastest and all transfers free."""
-    times = [kind.seconds for kind in workload.classes if kind.transfers and kind.count]
-    times.append(host_seconds(workload))
-    weight = np.min(times, axis=0)
+    weight = critical_weights(workload)
     return float(weight[list(longest_path(workload, weight))].sum())
+
+
+def critical_weights(workload: Workload) -> NDArray[np.float64]:
+    """``[node]``: seconds where it is fastest."""
+    times = [kind.seconds for kind in workload.classes if kind.transfers and kind.count]
+    weight: NDArray[np.float64] = np.min([*times, host_seconds(workload)], axis=0)
+    return weight
 
 
 def path_bound(
@@ -75,6 +83,53 @@ def path_bound(
         if seconds > best.seconds:
             best = PathBound(seconds, path)
     return best
+
+
+def work_bound(workload: Workload) -> float:
+    """The least time in which the accelerators can take what would keep the host too long.
+
+    In a split with latency T, a node whose longest path takes more than T with that node on the
+    host (all others where they are fastest, transfers free) is on an accelerator. Those nodes must
+    fit all accelerators' memory together, and their work, where it is fastest, fits T on each. The
+    bound is the least such T; infinite if there is none.
+    """
+    accelerators = [(kind, kind.count) for _, kind in accelerators_of(workload) if kind.count]
+    host = host_seconds(workload)
+    times = [kind.seconds for kind, _ in accelerators]
+    fastest = np.min([*times, host], axis=0)
+    if not np.isfinite(fastest).all():
+        return float("inf")
+    before = _path_seconds(workload, fastest, *workload.predecessors(), reverse=False)
+    after = _path_seconds(workload, fastest, *workload.successors(), reverse=True)
+    through = before + after - 2.0 * fastest + host
+    order = np.argsort(-through, kind="stable")
+    work = np.min(times, axis=0)[order] if times else np.full(workload.size, np.inf)
+    room = sum(kind.memory_bytes * count for kind, count in accelerators)
+    devices = sum(count for _, count in accelerators)
+    # With the first ``forced`` nodes on accelerators, the rest allows what the next one takes.
+    done = np.concatenate([[0.0], np.cumsum(work)])
+    held = np.concatenate([[0.0], np.cumsum(workload.bytes[order])])
+    allows = np.concatenate([through[order], [0.0]])
+    least = np.maximum(allows, done / max(1, devices))
+    fits = (held <= room * (1 + 1e-9)) & np.isfinite(least)
+    return float(least[fits].min()) if fits.any() else float("inf")
+
+
+def _path_seconds(
+    workload: Workload,
+    weight: NDArray[np.float64],
+    pointers: NDArray[np.int64],
+    neighbours: NDArray[np.int64],
+    *,
+    reverse: bool,
+) -> NDArray[np.float64]:
+    """``[node]``: the longest path that ends there (``reverse``: begins there), itself included."""
+    value = weight.astype(np.float64)
+    order = topological_order(workload)
+    for node in (order[::-1] if reverse else order).tolist():
+        near = value[neighbours[pointers[node] : pointers[node + 1]]]
+        value[node] += near.max(initial=0.0)
+    return value
 
 
 def likely_paths(workload: Workload, paths: int, seed: int = 0) -> list[tuple[int, ...]]:

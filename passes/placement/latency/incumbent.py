@@ -50,21 +50,24 @@ class Incumbent:
         """Whether the bound proves the best split optimal."""
         return self.piece_of is not None and self.bound_seconds >= self.seconds * (1 - TOLERANCE)
 
-    def offer(self, name: str, piece_of: NDArray[np.int64] | None) -> str:
-        """Take ``piece_of`` if it is valid and better; its first fault, or nothing."""
-        now = time.monotonic()
-        took, self._since = now - self._since, now
-        if piece_of is None:
-            self.history.append((name, float("inf"), took))
-            return "there is no split"
-        seconds, faults = self.objective.seconds(self.workload, self.pieces.split(piece_of))
-        if faults:
-            self.history.append((name, float("inf"), took))
-            return faults[0]
-        self.history.append((name, seconds, took))
-        if seconds < self.seconds:
+    def offer(self, name: str, piece_of: NDArray[np.int64] | None, *, record: bool = True) -> str:
+        """Take ``piece_of`` if it is valid and better; its first fault, or nothing.
+
+        ``record``: put it into the history even if it is not taken.
+        """
+        seconds, fault = float("inf"), "there is no split"
+        if piece_of is not None:
+            value, faults = self.objective.seconds(self.workload, self.pieces.split(piece_of))
+            fault = faults[0] if faults else ""
+            seconds = float("inf") if faults else value
+        better = seconds < self.seconds
+        if better:
             self.seconds, self.piece_of, self.winner = seconds, piece_of, name
-        return ""
+        if better or record:
+            now = time.monotonic()
+            self.history.append((name, seconds, now - self._since))
+            self._since = now
+        return fault
 
     def raise_bound(self, seconds: float) -> None:
         """Note that no split is better than ``seconds``; infinite if there is none."""
