@@ -101,6 +101,8 @@ class State(NamedTuple):
     ranks: Ints
     sizes: Ints
     awake_for: Ints
+    #: Work space of an estimate, ``[d]``.
+    sent: Floats
 
 
 # Heaps ------------------------------------------------------------------------------------------
@@ -182,8 +184,15 @@ def _data_time(
     finish: Floats,
     arrival: Floats,
     wire_free: Floats,
+    sent: Floats,
 ) -> float:
     latest = 0.0
+    if channel:
+        # The transfers that this node needs wait for one another.
+        received = wire_free[target]
+        sent[:] = -1.0
+    else:
+        received = 0.0
     for index in range(nodes[node, READ], nodes[node, READ_END]):
         tensor = reads[index]
         producer = tensors[tensor, PRODUCER]
@@ -194,7 +203,13 @@ def _data_time(
             time = finish[producer]
         else:
             time = arrival[tensor, target]
-            if time < 0.0:
+            if time < 0.0 and channel:
+                takes = _transfer(links, channel, tensors[tensor, BYTES], source, target)
+                start = max(finish[producer], wire_free[source], sent[source])
+                sent[source] = start + takes
+                received = max(start, received) + takes
+                time = received
+            elif time < 0.0:
                 busy = _free_link(links, channel, wire_free, source, target)
                 time = max(finish[producer], busy) + _transfer(
                     links, channel, tensors[tensor, BYTES], source, target
@@ -217,6 +232,7 @@ def _urgent_time(
     finish: Floats,
     arrival: Floats,
     wire_free: Floats,
+    sent: Floats,
 ) -> float:
     group = nodes[node, GROUP]
     at = device[group]
@@ -235,6 +251,7 @@ def _urgent_time(
                 finish,
                 arrival,
                 wire_free,
+                sent,
             )
             latest = max(latest, time)
     return latest
@@ -256,6 +273,7 @@ def _time(graph: Graph, state: State, node: int, target: int, urgent: bool) -> f
             state.finish,
             state.arrival,
             state.wire_free,
+            state.sent,
         )
     return _data_time(
         node,
@@ -269,6 +287,7 @@ def _time(graph: Graph, state: State, node: int, target: int, urgent: bool) -> f
         state.finish,
         state.arrival,
         state.wire_free,
+        state.sent,
     )
 
 

@@ -10,6 +10,7 @@ Hanen and Munier's program, as Baechi uses it (section 3.1.3), over ``x`` of eac
 
 ``k`` is the node's time on its fastest device, ``c`` the edge's time on the fastest link. ``j`` is
 the favourite child of ``i`` when ``x_ij < 0.1``; the sums leave room for one such edge at each end.
+Here it is written with ``y = 1 - x``, whose sums are at most one.
 
 What is left out without changing the program:
 
@@ -17,26 +18,43 @@ What is left out without changing the program:
 - edges whose ends share a group: nothing is ever sent there, so ``c = 0``, and they use up nobody's
   favourite;
 - edges that are the only one out of their start and into their end: ``x = 0`` costs nothing, so
-  both ends become one node.
+  both ends become one node;
+- ``s_i + k_i <= w`` where ``i`` has successors.
+
+Large programs are solved on part of the edges first. The longest way without any transfer bounds
+``w`` from below. A greedy ``y`` leaves ways that are longer; their edges, and those that compete
+with them for a favourite, make a smaller program, whose value is the next bound: every edge left
+out has ``y = 0`` and no row. With its ``y``, and what is left of each node's favourite given to the
+other edges, the longest way of the whole graph either is that bound, which proves it to be the
+value of the whole program, or names the edges that come in next. An edge that is on no way longer
+than the bound even where every transfer takes its full time never comes in.
 
 The optimum is degenerate: solvers agree on ``w``, not on ``x``. Solver and seed are fixed.
 """
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from baechi_jax.passes.placement.errors import PlacerError
-from baechi_jax.passes.placement.interruptible import optimize
+from baechi_jax.passes.placement.linear_program import LinearProgram, Solved, solve
 from baechi_jax.passes.placement.problem import PlacementProblem
-from baechi_jax.passes.placement.solver import add_row, new_model
 
 if TYPE_CHECKING:
-    import mip
+    from numpy.typing import NDArray
 
 #: Below this, ``x`` makes a favourite child (0.5 in the original, 0.1 in Baechi).
 THRESHOLD = 0.1
+#: From so many edges on, part of them first; that takes numba, half a second to load.
+_LARGE = 2000
+#: Rounds of the greedy completion.
+_PASSES = 20
+#: Relative difference up to which two values are one, as solvers see it.
+_EQUAL = 1e-7
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,162 +67,263 @@ class FavouriteChildren:
 
 
 @dataclass(frozen=True, slots=True)
-class _Edge:
-    """``source`` and ``target`` are chains; ``last`` and ``first`` the nodes that it joins."""
-
-    source: int
-    target: int
-    last: int
-    first: int
-    seconds: float
-    #: Whether the ends may be apart, so that there is something to choose.
-    free: bool
-
-
-@dataclass(frozen=True, slots=True)
 class _Graph:
-    """The contracted graph."""
+    """The contracted graph, its nodes (chains) numbered topologically, edges sorted by source."""
 
-    chain_seconds: list[float]
-    edges: list[_Edge]
+    #: Of each chain, in ``unit_seconds``.
+    seconds: NDArray[np.float64]
+    unit_seconds: float
+    #: Of each edge: chains, the nodes that it joins, its time, whether the ends may be apart.
+    source: NDArray[np.int64]
+    target: NDArray[np.int64]
+    last: NDArray[np.int64]
+    first: NDArray[np.int64]
+    cost: NDArray[np.float64]
+    free: NDArray[np.bool_]
     #: Favourite children that contraction has settled.
-    child: list[int]
+    child: NDArray[np.int64]
 
 
 def favourite_children(
-    problem: PlacementProblem, *, seed: int = 0, solver: str = "auto", time_limit: float = 10.0
+    problem: PlacementProblem,
+    *,
+    seed: int = 0,
+    solver: str = "auto",
+    time_limit: float = 10.0,
+    in_parts: bool | None = None,
 ) -> FavouriteChildren:
-    """Solve the program; raises PlacerError when that takes longer than ``time_limit`` seconds."""
+    """Solve the program; raises PlacerError when that takes longer than ``time_limit`` seconds.
+
+    ``in_parts``: whether to start with part of the edges; by default with large programs.
+    """
     graph = _contract(problem)
-    child = list(graph.child)
-    choices = [edge for edge in graph.edges if edge.free]
+    choices = int(graph.free.sum())
+    if in_parts is None:
+        in_parts = choices >= _LARGE
+    solving = _Solving(graph, seed, solver, time_limit, choices)
     if not choices or problem.devices == 1:
-        return FavouriteChildren(child, _longest_path(graph))
-    # Seconds of some micro would drown in the solver's tolerances.
-    unit = max(graph.chain_seconds) or 1.0
-    model = new_model("m-sct", seed=seed, solver=solver)
-    apart = _variables_and_constraints(model, graph, unit)
-    status = optimize(model, time_limit)
-    if status != "OPTIMAL":
-        raise PlacerError(
-            f"the linear program of m-sct ({len(choices)} edges) was not solved within "
-            f"{time_limit:g} s (it ended as {status.lower()}); raise the time limit, or use "
-            "m-etf"
-        )
-    for edge, variable in apart:
-        if variable.x < THRESHOLD:
-            child[edge.last] = edge.first
-    return FavouriteChildren(child, float(model.objective_value) * unit)
+        near, makespan = np.zeros(len(graph.source)), solving.without_transfers()
+    elif in_parts:
+        near, makespan = _in_parts(solving)
+    else:
+        near, makespan = solving.run(np.arange(len(graph.source)))
+    child = graph.child.copy()
+    chosen = np.flatnonzero(graph.free & (near > 1.0 - THRESHOLD))
+    child[graph.last[chosen]] = graph.first[chosen]
+    return FavouriteChildren(child.tolist(), makespan * graph.unit_seconds)
 
 
-def _variables_and_constraints(
-    model: mip.Model, graph: _Graph, unit: float
-) -> list[tuple[_Edge, mip.Var]]:
-    makespan = model.add_var(name="makespan", obj=1.0)
-    start = [model.add_var(name=f"start_{chain}") for chain in range(len(graph.chain_seconds))]
-    apart: list[tuple[_Edge, mip.Var]] = []
-    out: list[list[mip.Var]] = [[] for _ in start]
-    into: list[list[mip.Var]] = [[] for _ in start]
-    scaled = [seconds / unit for seconds in graph.chain_seconds]
-    for chain, seconds in enumerate(scaled):
-        add_row(model, [makespan, start[chain]], [1.0, -1.0], ">", seconds, f"end_{chain}")
-    for index, edge in enumerate(graph.edges):
-        ends = [start[edge.target], start[edge.source]]
-        seconds = scaled[edge.source]
-        if not edge.free:
-            add_row(model, ends, [1.0, -1.0], ">", seconds, f"order_{index}")
-            continue
-        variable = model.add_var(name=f"apart_{index}", ub=1.0)
-        add_row(
-            model,
-            [*ends, variable],
-            [1.0, -1.0, -edge.seconds / unit],
-            ">",
-            seconds,
-            f"order_{index}",
+class _Solving:
+    """Programs over some of the edges of one graph, within one time limit."""
+
+    def __init__(
+        self, graph: _Graph, seed: int, solver: str, time_limit: float, choices: int
+    ) -> None:
+        self.graph = graph
+        self.seed = seed
+        self.solver = solver
+        self.time_limit = time_limit
+        self.choices = choices
+        self.deadline = time.perf_counter() + time_limit
+
+    def without_transfers(self) -> float:
+        """The longest way when nothing is sent."""
+        graph = self.graph
+        ends = graph.seconds.tolist()
+        longest = [0.0] * len(ends)
+        for source, target in zip(graph.source.tolist(), graph.target.tolist()):
+            longest[target] = max(longest[target], longest[source] + ends[source])
+        return max((start + end for start, end in zip(longest, ends)), default=0.0)
+
+    def run(self, edges: NDArray[np.int64]) -> tuple[NDArray[np.float64], float]:
+        """``y`` of all edges, zero but for ``edges``, and the value of the program over those."""
+        program, chains = _program(self.graph, edges)
+        left = max(1e-6, self.deadline - time.perf_counter())
+        left = min(left, self.time_limit)
+        found = solve(program, "m-sct", seed=self.seed, solver=self.solver, time_limit=left)
+        self._check(found)
+        near = np.zeros(len(self.graph.source))
+        near[edges] = np.clip(found.x[1 + chains :], 0.0, 1.0)
+        return near, found.value
+
+    def _check(self, found: Solved) -> None:
+        if found.status != "OPTIMAL":
+            raise PlacerError(
+                f"the linear program of m-sct ({self.choices} edges) was not solved within "
+                f"{self.time_limit:g} s (it ended as {found.status.lower()}); raise the time "
+                "limit, or use m-etf"
+            )
+
+
+def _in_parts(solving: _Solving) -> tuple[NDArray[np.float64], float]:
+    from baechi_jax.passes.placement._favourite_kernel import complete, ways
+
+    graph = solving.graph
+    source, target, seconds, cost = graph.source, graph.target, graph.seconds, graph.cost
+    head, tail = ways(source, target, seconds, np.zeros(len(cost)))
+    bound = float((head + seconds + tail).max())
+
+    def lengths(costs: NDArray[np.float64]) -> NDArray[np.float64]:
+        return np.asarray(
+            head[source] + seconds[source] + costs + seconds[target] + tail[target],
+            dtype=np.float64,
         )
-        apart.append((edge, variable))
-        out[edge.source].append(variable)
-        into[edge.target].append(variable)
-    for name, rows in (("child", out), ("parent", into)):
-        for chain, variables in enumerate(rows):
-            count = len(variables)
-            if count > 1:
-                add_row(
-                    model,
-                    variables,
-                    [1.0] * count,
-                    ">",
-                    count - 1.0,
-                    f"one_favourite_{name}_{chain}",
-                )
-    return apart
+
+    head, tail = ways(source, target, seconds, cost)
+    longest = lengths(cost)
+    near = np.zeros(len(cost))
+    head, tail = complete(source, target, seconds, cost, graph.free, near, bound, _PASSES)
+    active = np.zeros(len(cost), dtype=np.bool_)
+    while float((head + seconds + tail).max()) > bound * (1 + _EQUAL):
+        late = lengths(cost * (1 - near)) > bound * (1 + 1e-2 * _EQUAL)
+        rivals_out = np.zeros(len(seconds), dtype=np.bool_)
+        rivals_in = np.zeros(len(seconds), dtype=np.bool_)
+        rivals_out[source[late]] = True
+        rivals_in[target[late]] = True
+        more = (late | rivals_out[source] | rivals_in[target]) & (longest > bound) & ~active
+        if not more.any():
+            # Within the solver's tolerance: the value is that of the whole program.
+            break
+        active |= more
+        near, value = solving.run(np.flatnonzero(active))
+        bound = max(bound, value)
+        head, tail = complete(source, target, seconds, cost, graph.free, near, bound, _PASSES)
+    return near, bound
+
+
+def _program(graph: _Graph, edges: NDArray[np.int64]) -> tuple[LinearProgram, int]:
+    """The program over ``edges``: makespan, start of each chain there, ``y`` of each edge.
+
+    The second result is the number of chains. A chain starts no earlier than without any transfer
+    where none of its edges in is there, and ends as early before the makespan where none of its
+    edges out is.
+    """
+    ends = np.concatenate((graph.source[edges], graph.target[edges]))
+    chains, index = np.unique(ends, return_inverse=True)
+    count, size = len(edges), len(chains)
+    source, target = index[:count], index[count:]
+    seconds, cost, free = graph.seconds, graph.cost[edges], graph.free[edges]
+    alone_head, alone_tail = _bare_ways(graph)
+    start_lower = np.zeros(size)
+    is_source = np.ones(size, dtype=np.bool_)
+    is_source[target] = False
+    start_lower[is_source] = alone_head[chains[is_source]]
+    is_sink = np.ones(size, dtype=np.bool_)
+    is_sink[source] = False
+    sinks = np.flatnonzero(is_sink)
+    # s_j - s_i + c y >= k_i + c, then w - s_i >= k_i + its tail, then the sums of y.
+    order = np.arange(count)
+    rows = [order, order, order, count + np.arange(len(sinks)), count + np.arange(len(sinks))]
+    columns = [1 + target, 1 + source, 1 + size + order, np.zeros(len(sinks), int), 1 + sinks]
+    ones = np.ones(len(sinks))
+    values = [np.ones(count), -np.ones(count), cost, ones, -ones]
+    lower = [
+        seconds[chains[source]] + cost,
+        seconds[chains[sinks]] + alone_tail[chains[sinks]],
+    ]
+    upper = [np.full(count + len(sinks), np.inf)]
+    done = count + len(sinks)
+    for end in (source, target):
+        degree = np.bincount(end[free], minlength=size)
+        several = np.flatnonzero(degree > 1)
+        row_of = np.full(size, -1)
+        row_of[several] = done + np.arange(len(several))
+        inside = np.flatnonzero(free & (row_of[end] >= 0))
+        rows.append(row_of[end[inside]])
+        columns.append(1 + size + inside)
+        values.append(np.ones(len(inside)))
+        lower.append(np.full(len(several), -np.inf))
+        upper.append(np.ones(len(several)))
+        done += len(several)
+    row, column = np.concatenate(rows), np.concatenate(columns)
+    value = np.concatenate(values)
+    kept = value != 0
+    row, column, value = row[kept], column[kept], value[kept]
+    by_row = np.argsort(row, kind="stable")
+    starts = np.zeros(done + 1, dtype=np.int64)
+    np.cumsum(np.bincount(row, minlength=done), out=starts[1:])
+    columns_count = 1 + size + count
+    top = np.full(columns_count, np.inf)
+    top[1 + size :] = np.where(free, 1.0, 0.0)
+    weight = np.zeros(columns_count)
+    weight[0] = 1.0
+    return (
+        LinearProgram(
+            cost=weight,
+            lower=np.concatenate((np.zeros(1), start_lower, np.zeros(count))),
+            upper=top,
+            row_lower=np.concatenate(lower),
+            row_upper=np.concatenate(upper),
+            starts=starts,
+            columns=column[by_row].astype(np.int64),
+            values=value[by_row],
+        ),
+        size,
+    )
+
+
+def _bare_ways(graph: _Graph) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Longest way to the start of each chain and from its end, without transfers."""
+    ends = graph.seconds.tolist()
+    head, tail = [0.0] * len(ends), [0.0] * len(ends)
+    pairs = list(zip(graph.source.tolist(), graph.target.tolist()))
+    for a, b in pairs:
+        head[b] = max(head[b], head[a] + ends[a])
+    for a, b in reversed(pairs):
+        tail[a] = max(tail[a], tail[b] + ends[b])
+    return np.array(head), np.array(tail)
 
 
 def _contract(problem: PlacementProblem) -> _Graph:
-    lists, machine = problem.lists, problem.machine
-    size = problem.devices
-    ends = [(a, b) for a in range(size) for b in range(size) if a != b]
-    latency = min((machine.latency_seconds[end] for end in ends), default=0.0)
-    per_byte = min((machine.seconds_per_byte[end] for end in ends), default=0.0)
-    seconds: dict[tuple[int, int], float] = {}
-    for tensor, node in enumerate(lists.producer):
-        if lists.is_argument[node]:
-            continue
-        cost = float(latency + per_byte * lists.tensor_bytes[tensor])
-        for reader in lists.readers[tensor]:
-            seconds[node, reader] = seconds.get((node, reader), 0.0) + cost
-    out_degree = [0] * problem.nodes
-    in_degree = [0] * problem.nodes
-    for node, reader in seconds:
-        out_degree[node] += 1
-        in_degree[reader] += 1
-    chain = list(range(problem.nodes))
-    child = [-1] * problem.nodes
-    successor = dict(seconds)  # (node, reader), also the only one for chain edges
-    joined = [pair for pair in successor if out_degree[pair[0]] == 1 and in_degree[pair[1]] == 1]
-    joined.sort(key=lambda pair: problem.position[pair[0]])
-    for node, reader in joined:
-        chain[reader] = chain[node]
-        if lists.group[node] != lists.group[reader]:
-            child[node] = reader
-    number: dict[int, int] = {}
-    chain_seconds: list[float] = []
-    for node in problem.order:
-        if lists.is_argument[node]:
-            continue
-        index = number.setdefault(chain[node], len(number))
-        if index == len(chain_seconds):
-            chain_seconds.append(0.0)
-        chain_seconds[index] += min(lists.seconds[node])
-    settled = set(joined)
-    edges: list[_Edge] = []
-    for (node, reader), cost in seconds.items():
-        if (node, reader) in settled:
-            continue
-        free = lists.group[node] != lists.group[reader]
-        source, target = number[chain[node]], number[chain[reader]]
-        edges.append(_Edge(source, target, node, reader, cost if free else 0.0, free))
-    return _Graph(chain_seconds, edges, child)
-
-
-def _longest_path(graph: _Graph) -> float:
-    """Makespan without any transfer."""
-    out: list[list[int]] = [[] for _ in graph.chain_seconds]
-    missing = [0] * len(graph.chain_seconds)
-    for edge in graph.edges:
-        out[edge.source].append(edge.target)
-        missing[edge.target] += 1
-    start = [0.0] * len(graph.chain_seconds)
-    ready = [chain for chain, count in enumerate(missing) if count == 0]
-    longest = 0.0
-    while ready:
-        chain = ready.pop()
-        end = start[chain] + graph.chain_seconds[chain]
-        longest = max(longest, end)
-        for target in out[chain]:
-            start[target] = max(start[target], end)
-            missing[target] -= 1
-            if missing[target] == 0:
-                ready.append(target)
-    return longest
+    flat, machine, nodes = problem.flat, problem.machine, problem.nodes
+    apart = ~np.eye(problem.devices, dtype=np.bool_)
+    latency = float(machine.latency_seconds[apart].min(initial=np.inf)) if apart.any() else 0.0
+    per_byte = float(machine.seconds_per_byte[apart].min(initial=np.inf)) if apart.any() else 0.0
+    tensor = np.repeat(np.arange(problem.tensors), np.diff(flat.reader_starts))
+    tensor, readers = (
+        each[~problem.is_argument[problem.producer[tensor]]] for each in (tensor, flat.readers)
+    )
+    # One edge for each pair of nodes; several tensors follow one another.
+    keys, place = np.unique(problem.producer[tensor] * nodes + readers, return_inverse=True)
+    cost = np.bincount(
+        place, latency + per_byte * problem.tensor_bytes[tensor], minlength=len(keys)
+    )
+    last, first = np.divmod(keys, max(1, nodes))
+    free = problem.group[last] != problem.group[first]
+    alone = (np.bincount(last, minlength=nodes)[last] == 1) & (
+        np.bincount(first, minlength=nodes)[first] == 1
+    )
+    child = np.full(nodes, -1, dtype=np.int64)
+    settled = np.flatnonzero(alone & free)
+    child[last[settled]] = first[settled]
+    # The first node of each chain, by doubling.
+    head = np.arange(nodes)
+    head[first[alone]] = last[alone]
+    while True:
+        further = head[head]
+        if (further == head).all():
+            break
+        head = further
+    tasks = np.flatnonzero(~problem.is_argument)
+    heads = np.unique(flat.position[head[tasks]])
+    number = np.searchsorted(heads, flat.position[head])
+    seconds = np.bincount(
+        number[tasks], problem.seconds[tasks].min(axis=1), minlength=len(heads)
+    ).astype(np.float64)
+    # Seconds of some micro would drown in the solver's tolerances.
+    unit = float(seconds.max(initial=0.0)) or 1.0
+    kept = np.flatnonzero(~alone)
+    source, target = number[last[kept]], number[first[kept]]
+    order = np.lexsort((target, source))
+    kept = kept[order]
+    return _Graph(
+        seconds=seconds / unit,
+        unit_seconds=unit,
+        source=source[order],
+        target=target[order],
+        last=last[kept],
+        first=first[kept],
+        cost=np.where(free[kept], cost[kept], 0.0) / unit,
+        free=free[kept],
+        child=child,
+    )

@@ -170,6 +170,7 @@ def _state(problem: PlacementProblem) -> State:
         ranks=np.empty((devices * HEAPS, capacity), dtype=np.int64),
         sizes=np.zeros(devices * HEAPS, dtype=np.int64),
         awake_for=np.full(devices, -1, dtype=np.int64),
+        sent=np.zeros(devices),
     )
 
 

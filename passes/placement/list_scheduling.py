@@ -161,16 +161,28 @@ class ListScheduler:
         """When everything that ``node`` reads can be on ``device``."""
         lists = self.lists
         latest = 0.0
+        # In a channel, the transfers that this node needs wait for one another.
+        sent = [-1.0] * self.problem.devices if self.channel else []
+        received = self.wire_free[device] if self.channel else 0.0
         for tensor in lists.reads[node]:
             source = self.ledger.device[lists.group[lists.producer[tensor]]]
             if source < 0:
                 # An argument that nobody has placed comes along, or is moved before the start.
                 continue
+            known = self.arrival.get((tensor, device))
             if source == device:
                 time = self.finish[lists.producer[tensor]]
+            elif known is not None:
+                time = known
+            elif self.channel:
+                takes = self._transfer(tensor, source, device)
+                start = max(
+                    self.finish[lists.producer[tensor]], self.wire_free[source], sent[source]
+                )
+                sent[source] = start + takes
+                received = time = max(start, received) + takes
             else:
-                known = self.arrival.get((tensor, device))
-                time = self._would_arrive(tensor, source, device) if known is None else known
+                time = self._would_arrive(tensor, source, device)
             if time > latest:
                 latest = time
         return latest
