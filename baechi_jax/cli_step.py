@@ -125,7 +125,7 @@ def step_tables(found: StepPlacement, title: str, elapsed_seconds: float) -> lis
             f"{100 * each['peak_bytes'] / each['memory_bytes']:.1f}%",
         )
     step = f"Simulated step {format_seconds(found.seconds)}"
-    bound = f"lower bound {format_seconds(found.bound_seconds)}, gap {100 * found.gap:.3g}%"
+    bound = f"lower bound {format_seconds(found.bound_seconds)}, gap {100 * found.gap:.2f}%"
     how = f"by {best.placement.placer} ({best.placement.status})"
     line = f"{step}; {bound}.\n{how} in {format_seconds(elapsed_seconds)}."
     return [*parts, table, line, *(f"note: {note}" for note in best.placement.notes)]

@@ -9,6 +9,7 @@ not valid, 2 for wrong usage, 130 after Ctrl-C, also where the best split so far
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -174,7 +175,8 @@ def place(
             figures["split"] = split_content(workload, found.split)
             click.echo(json.dumps(figures))
         else:
-            _print(*partitioning_tables(workload, asked, found, workload_file.name, seconds))
+            title = workload_file.name
+            _print(*partitioning_tables(workload, asked, found, title, seconds, wide=_wide()))
         _leave(context, out, interrupts)
 
 
@@ -250,7 +252,7 @@ def evaluate(
             figures = {"workload": str(workload_file), "split": str(split_file)}
             click.echo(json.dumps(figures | judgement_figures(workload, judgement)))
         else:
-            _print(*judgement_tables(workload, judgement, split_file.name))
+            _print(*judgement_tables(workload, judgement, split_file.name, wide=_wide()))
         if judgement.faults:
             context.exit(1)
 
@@ -362,12 +364,23 @@ def _placers(
     }
 
 
+#: Columns from which tables are wide; a pipe, which has no width of its own, has so many.
+_WIDE = 120
+
+
+def _columns() -> int:
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else _WIDE
+
+
+def _wide() -> bool:
+    return _columns() >= _WIDE
+
+
 def _print(*parts: Any) -> None:
     from rich.console import Console
 
-    # Messages have brackets that are no markup; a pipe has no width to keep to.
-    width = None if sys.stdout.isatty() else 120
-    console = Console(file=sys.stdout, markup=False, highlight=False, width=width)
+    # Messages have brackets that are no markup.
+    console = Console(file=sys.stdout, markup=False, highlight=False, width=_columns())
     for part in parts:
         console.print(part)
 

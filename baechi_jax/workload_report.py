@@ -94,8 +94,13 @@ def partitioning_tables(
     found: Partitioning,
     title: str,
     elapsed_seconds: float,
+    *,
+    wide: bool = True,
 ) -> list[Table | str]:
-    """What a placer found: its portfolio if it has one, the devices, the figures."""
+    """What a placer found: its portfolio if it has one, the devices, the figures.
+
+    Not ``wide``: within 80 columns.
+    """
     from baechi_jax.passes.placement.partitioning import Throughput
 
     terms = objective if isinstance(objective, Throughput) else Throughput()
@@ -111,12 +116,14 @@ def partitioning_tables(
     parts: list[Table | str] = []
     if len(found.history) > 1:
         parts.append(_history_table(found))
-    parts.append(_device_table(workload, judgement, title))
+    parts.append(_device_table(workload, judgement, title, wide))
     return [*parts, ".\n".join(lines) + ".", *(f"note: {note}" for note in found.notes)]
 
 
-def judgement_tables(workload: Workload, judgement: Judgement, title: str) -> list[Table | str]:
-    """The judgement: devices, then the figures of the whole."""
+def judgement_tables(
+    workload: Workload, judgement: Judgement, title: str, *, wide: bool = True
+) -> list[Table | str]:
+    """The judgement: devices, then the figures of the whole. Not ``wide``: within 80 columns."""
     report = judgement.report
     colours = len({colour for colour in workload.colour.tolist() if colour >= 0})
     several = len(report.split_colours)
@@ -137,22 +144,22 @@ def judgement_tables(workload: Workload, judgement: Judgement, title: str) -> li
         lines += [f"  {fault}" for fault in judgement.faults]
     else:
         lines.append("valid")
-    return [_device_table(workload, judgement, title), "\n".join(lines)]
+    return [_device_table(workload, judgement, title, wide), "\n".join(lines)]
 
 
-def _device_table(workload: Workload, judgement: Judgement, title: str) -> Table:
+def _device_table(workload: Workload, judgement: Judgement, title: str, wide: bool) -> Table:
     table = _empty_table(title)
     loads = judgement.report.devices
     copied = any(load.replicas > 1 for load in loads)
     parts = max(judgement.subgraphs, default=0) > 1
-    training = bool(workload.backward.any())
+    training = wide and bool(workload.backward.any())
     table.add_column("device", no_wrap=True)
-    headings = ["nodes", "compute", "transfers", "load"]
+    headings = ["nodes", "compute", "transfers" if wide else "moves", "load"]
     headings += ["forward", "backward"] if training else []
-    headings += ["memory", "limit", "full"]
-    headings += ["subgraphs"] if parts else []
+    headings += ["memory", "limit", "full"] if wide else ["memory", "full"]
+    headings += ["subgraphs" if wide else "parts"] if parts else []
     headings += ["replicas"] if copied else []
-    for heading in [*headings, "contiguous"]:
+    for heading in [*headings, "contiguous" if wide else "contig."]:
         table.add_column(heading, justify="right", no_wrap=True)
     for load, last in _runs(loads):
         number = str(load.device) if last == load.device else f"{load.device}-{last}"
@@ -162,11 +169,9 @@ def _device_table(workload: Workload, judgement: Judgement, title: str) -> Table
         if training:
             row += [_seconds(load.forward_seconds), _seconds(load.backward_seconds)]
         limited = math.isfinite(load.memory_bytes) and load.memory_bytes > 0
-        row += [
-            format_bytes(load.bytes),
-            format_bytes(load.memory_bytes) if limited else "-",
-            _percent(load.bytes / load.memory_bytes) if limited else "-",
-        ]
+        row.append(format_bytes(load.bytes))
+        row += [format_bytes(load.memory_bytes) if limited else "-"] if wide else []
+        row.append(_percent(load.bytes / load.memory_bytes) if limited else "-")
         row += [str(judgement.subgraphs[load.device])] if parts else []
         row += [str(load.replicas)] if copied else []
         table.add_row(*row, "yes" if load.contiguous else "no")
@@ -200,7 +205,7 @@ def _empty_table(title: str) -> Table:
     from rich import box
     from rich.table import Table
 
-    return Table(title=title, box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    return Table(title=title, box=box.SIMPLE_HEAD, padding=0)
 
 
 def _device_figures(load: DeviceLoad, subgraphs: int) -> dict[str, Any]:
@@ -236,7 +241,7 @@ def _seconds(value: float) -> str:
 
 
 def _percent(share: float) -> str:
-    return f"{100 * share:.3g}%"
+    return f"{100 * share:.3g}%" if share >= 1e-5 else "0%"
 
 
 def _finite(value: float) -> float | None:

@@ -1,6 +1,7 @@
 """``baechi place`` and ``baechi evaluate``: what they print, write and refuse."""
 
 import gzip
+import io
 import json
 import signal
 import subprocess
@@ -12,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 from click.testing import CliRunner, Result
+from rich.console import Console
 
 from baechi_jax.cli import main
 from baechi_jax.passes.placement.budget import Budget
@@ -21,6 +23,7 @@ from baechi_jax.passes.placement.partitioning import Latency, Partitioning, Thro
 from baechi_jax.passes.placement.split import Split
 from baechi_jax.passes.placement.throughput import placers as throughput_placers
 from baechi_jax.passes.placement.workload import DeviceClass, Workload
+from baechi_jax.workload_report import judge, judgement_tables
 
 #: The worked example of docs/placers.md.
 SIX = Path(__file__).resolve().parent.parent / "docs" / "placers" / "six-nodes.json"
@@ -439,6 +442,31 @@ def test_evaluate_prints_a_table(tmp_path: Path) -> None:
     assert "latency 28.0 ms, at most 2 subgraphs on an accelerator" in text
     assert "contiguous no" in text
     assert text.endswith("valid")
+
+
+@pytest.mark.parametrize(("wide", "columns"), [(True, 120), (False, 80)])
+def test_tables_keep_to_their_width(wide: bool, columns: int) -> None:
+    size = 4
+    workload = Workload(
+        names=("a", "b", "c", "d"),
+        ids=tuple(range(size)),
+        bytes=np.full(size, 1.5e9),
+        transfer_seconds=np.full(size, 1.25e-3),
+        backward=np.array([False, False, True, True]),
+        colour=np.full(size, -1, np.int64),
+        edges=np.array([[0, 1], [1, 2], [2, 3]], np.int64),
+        classes=(DeviceClass("accelerator", 12, 16e9, np.full(size, 0.1234)),),
+        parameter_bytes=np.zeros(size),
+    )
+    judgement = judge(workload, Split(np.array([0, 10, 0, 10])), Throughput(), None)
+    console = Console(width=columns, record=True, file=io.StringIO())
+    for part in judgement_tables(workload, judgement, "s.json", wide=wide):
+        console.print(part)
+    text = console.export_text()
+    assert "…" not in text
+    assert "2-9 accelerator" not in text
+    assert "1-9 accelerator" in text
+    assert ("limit" in text) == wide
 
 
 def test_evaluate_names_faults_and_fails(tmp_path: Path) -> None:
