@@ -35,6 +35,7 @@ from baechi_jax.passes.placement.throughput.bounds import lower_bound
 from baechi_jax.passes.placement.throughput.dynamic_program import TooManyIdealsError
 from baechi_jax.passes.placement.throughput.local_search import LocalSearchOptions, local_search
 from baechi_jax.passes.placement.throughput.milp import solve_milp
+from baechi_jax.passes.placement.throughput.nets import Nets
 from baechi_jax.passes.placement.throughput.pairs import PairOptions, improve_pairs
 
 if TYPE_CHECKING:
@@ -52,6 +53,8 @@ DEFAULT_SECONDS = 10.0
 _IDEALS, _IDEALS_ALONE = 0.08, 0.8
 _FIRST_SEARCH, _FIRST_PROGRAM = 0.05, 0.1
 _SEARCH, _LAST_PROGRAM, _PAIR = 0.1, 0.75, 0.12
+#: Rows of a program that are written within a second, at least; larger programs are left out.
+_ROWS_PER_SECOND = 15_000
 #: Most ideals with a budget in steps; a time limit bounds the others.
 _MOST_IDEALS = 20_000
 
@@ -100,6 +103,8 @@ class _Run:
     worst: tuple[float, NDArray[np.int64]] = (-1.0, np.zeros(0, np.int64))
     bound: float = 0.0
     rule: str = ""
+    #: Rows of the mixed-integer program for each device that it covers, about.
+    rows_per_device: int = 0
     proven_infeasible: bool = False
     history: list[tuple[str, float, float]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
@@ -146,6 +151,9 @@ class _Run:
         )
 
     def _quick(self) -> None:
+        nets = Nets.of(self.workload)
+        pins = sum(len(net.targets) for net in nets.nets)
+        self.rows_per_device = nets.size + 2 * pins
         self.bound, self.rule = lower_bound(self.workload, self.objective)
         if not math.isfinite(self.bound):
             self.proven_infeasible = True
@@ -217,6 +225,8 @@ class _Run:
     def _pairs(self, turn: int, base: NDArray[np.int64]) -> None:
         steps = self.budget.steps
         began = time.monotonic()
+        if self._too_long("pairs", 2, self.budget.seconds * _PAIR):
+            return
         options = PairOptions(
             seed=self.budget.seed + turn,
             solves=steps,
@@ -232,7 +242,8 @@ class _Run:
     def _program(self, share: float) -> None:
         began = time.monotonic()
         seconds = self._share(share)
-        if seconds <= 0:
+        limit = share * self.budget.seconds
+        if self._too_long("milp-throughput", self.workload.devices, limit) or seconds <= 0:
             return
         result = solve_milp(
             self.workload,
@@ -253,6 +264,16 @@ class _Run:
             raise KeyboardInterrupt
         if result.status == "optimal":
             raise _Done("optimal")
+
+    def _too_long(self, name: str, devices: int, seconds: float) -> bool:
+        """Whether a program for so many devices takes longer to write than it may take to solve."""
+        rows = self.rows_per_device * devices
+        if rows <= _ROWS_PER_SECOND * seconds:
+            return False
+        note = f"{name} left out: its program is too large for {self.budget.seconds:.3g} seconds"
+        if note not in self.notes:
+            self.notes.append(note)
+        return True
 
     def _offer(self, name: str, split: Split, began: float) -> None:
         """Take the split if it is the best; end the search if it is proved optimal."""

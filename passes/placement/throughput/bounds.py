@@ -16,6 +16,7 @@ and ``relaxation_bound`` bound both parts. Replicas share the load of a stage bu
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -95,8 +96,12 @@ def relaxation_bound(workload: Workload, objective: Throughput) -> float:
     return max(0.0, float(program.model.objective_value) * unit * _SAFE)
 
 
+@lru_cache(maxsize=8)
 def lower_bound(workload: Workload, objective: Throughput) -> tuple[float, str]:
-    """The best of the quick bounds (all but the relaxation), and its name."""
+    """The best of the quick bounds (all but the relaxation), and its name.
+
+    Remembered for the last few workloads: every member of a portfolio asks for it.
+    """
     found = [
         (class_bound(workload, objective), "longest class"),
         (memory_bound(workload, objective), "work and memory"),

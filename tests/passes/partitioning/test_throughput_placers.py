@@ -232,3 +232,20 @@ def test_multilevel_is_balanced_and_cuts_little() -> None:
     halves = found.device_of.tolist()
     assert len(set(halves[:5])) == len(set(halves[5:])) == 1
     assert found.seconds == 6.0
+
+
+def test_auto_leaves_out_programs_that_are_too_large() -> None:
+    size = 1200
+    workload = naive.workload(
+        [np.arange(size) % 7 + 1.0],
+        [(u, u + 1) for u in range(size - 1)],
+        counts=(4,),
+        transfer=np.ones(size),
+    )
+    found = PLACERS["auto"](workload, Throughput(), Budget(seconds=0.5))
+    assert Throughput().seconds(workload, found.split)[1] == ()
+    names = [entry[0] for entry in found.history]
+    assert "ideals-linear" in names
+    assert "milp-throughput" not in names
+    if found.status != "optimal":
+        assert any("its program is too large for 0.5 seconds" in note for note in found.notes)
