@@ -60,6 +60,8 @@ _RENAMED = {
     "core_closed_call": "closed_call",
     "core_call": "closed_call",
     "call": "closed_call",
+    # 0.12.
+    "eval_jaxpr": "closed_call",
     "checkpoint": "remat",
     "remat2": "remat",
 }
