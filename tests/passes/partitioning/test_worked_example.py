@@ -13,6 +13,7 @@ from baechi_jax.passes.placement.errors import InfeasiblePlacementError
 from baechi_jax.passes.placement.favourite_children import favourite_children
 from baechi_jax.passes.placement.formats import read_workload
 from baechi_jax.passes.placement.latency import bounds as latency_bounds
+from baechi_jax.passes.placement.latency.flow_bound import flow_bound
 from baechi_jax.passes.placement.latency.pieces import Pieces
 from baechi_jax.passes.placement.latency.placers import PLACERS as LATENCY
 from baechi_jax.passes.placement.latency.series import solve_series
@@ -124,6 +125,8 @@ def test_latency_has_a_row_for_each_placer() -> None:
     assert found.seconds == pytest.approx(22e-3)
     assert latency_bounds.path_bound(WORKLOAD).seconds == pytest.approx(16e-3)
     assert latency_bounds.critical_path_seconds(WORKLOAD) == pytest.approx(14e-3)
+    assert latency_bounds.work_bound(WORKLOAD) == pytest.approx(8e-3)
+    assert flow_bound(WORKLOAD) == pytest.approx(22e-3)
 
 
 def step_problem(workload: Workload, pins: dict[str, int] | None = None) -> PlacementProblem:
