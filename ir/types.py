@@ -164,12 +164,17 @@ Type: TypeAlias = (
 )
 
 
+# In a tuple: a union would be made anew at each call.
+_PLACED = (OnType, InFlightType)
+
+
 def unplaced(type_: Type) -> Type:
     """The type without its place: what lies on the devices, or flies between them."""
-    return type_.type if isinstance(type_, OnType | InFlightType) else type_
+    return type_.type if isinstance(type_, _PLACED) else type_
 
 
 def nbytes(type_: Type) -> int:
     """Bytes that a value of this type takes on one device; tokens and opaque types take none."""
-    inner = unplaced(type_)
-    return inner.nbytes if isinstance(inner, TensorType) else 0
+    if isinstance(type_, TensorType):
+        return type_.nbytes
+    return nbytes(type_.type) if isinstance(type_, _PLACED) else 0

@@ -100,7 +100,8 @@ class _Residuals:
         self.block = func.body
         self.position = {op: index for index, op in enumerate(self.block.ops)}
         self.cheap = cheap
-        self.joins = _joins(self.block.ops)
+        #: Whether an operation may run again, as far as asked; filled from ``choose`` on.
+        self._known_cheap: dict[Operation, bool] = {}
         terminator = self.block.terminator
         #: Values that live anyway: results of the step, and what a barrier keeps.
         self.free: set[Value] = set(terminator.operands)
@@ -127,19 +128,22 @@ class _Residuals:
         return op is not None and op.name != LITERAL and not is_backward(op)
 
     def _is_cheap(self, op: Operation) -> bool:
-        return (
-            op.name in self.cheap
-            and op in self.position
-            and op not in self.joins
-            and not op.regions
-            and len(op.results) == 1
-            and not has_effect(op)
-        )
+        known = self._known_cheap.get(op)
+        if known is None:
+            known = self._known_cheap[op] = (
+                op.name in self.cheap
+                and op in self.position
+                and not op.regions
+                and len(op.results) == 1
+                and not has_effect(op)
+            )
+        return known
 
     # Choosing -------------------------------------------------------------------------------------
 
     def choose(self) -> bool:
         """Fill ``again``; whether there is anything in it."""
+        self._known_cheap = dict.fromkeys(_joins(self.block.ops), False)
         for vertices in self._components():
             self._cut(vertices)
         return bool(self.again)

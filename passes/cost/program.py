@@ -111,6 +111,8 @@ class _Structures:
         self._numbers: dict[Hashable, int] = {}
         #: By address, since hashing a type takes long; keeps the type alive, and so the address.
         self._types: dict[int, tuple[Type, int]] = {}
+        #: Names of attributes as an operation has them -> those that count.
+        self._counted: dict[tuple[str, ...], tuple[str, ...]] = {}
 
     def of(
         self, ops: Sequence[Operation], inputs: Sequence[Value], outputs: Sequence[Value]
@@ -119,6 +121,7 @@ class _Structures:
         if len(self._numbers) + len(self._types) > _REMEMBERED:
             self._numbers.clear()
             self._types.clear()
+            self._counted.clear()
         found = [self._type(value.type) for value in inputs]
         place = {value: index for index, value in enumerate(inputs)}
         literals: dict[Value, int] = {}
@@ -133,22 +136,30 @@ class _Structures:
         literals: dict[Value, int],
         found: list[int],
     ) -> None:
+        types = self._types
         for op in ops:
-            parts: list[Hashable] = [op.name, len(op.operands)]
-            for key, attribute in op.attributes.items():
-                if not key.startswith("baechi."):
-                    parts.append(attribute)
-                elif isinstance(attribute, Cost):
-                    parts += (attribute.seconds, attribute.temporary_bytes)
-            results = op.results
-            parts += [self._type(result.type) for result in results]
+            attributes, operands, results = op.attributes, op.operands, op.results
+            names = tuple(attributes)
+            counted = self._counted.get(names)
+            if counted is None:
+                counted = self._counted[names] = tuple(
+                    name for name in names if not name.startswith("baechi.")
+                )
+            parts: list[Hashable] = [op.name, len(operands)]
+            parts += [attributes[name] for name in counted]
+            cost = attributes.get("baechi.cost")
+            if isinstance(cost, Cost):
+                parts += (cost.seconds, cost.temporary_bytes)
+            for result in results:
+                known = types.get(id(result.type))
+                parts.append(self._type(result.type) if known is None else known[1])
             number = self._number(tuple(parts))
             if op.name == "baechi.literal":
                 # Below zero, as no place is.
                 literals[results[0]] = -1 - number
                 continue
             found.append(number)
-            for value in op.operands:
+            for value in operands:
                 at = place.get(value)
                 if at is None:
                     at = literals.get(value)
