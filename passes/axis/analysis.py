@@ -103,11 +103,21 @@ def _name(function: Operation, value: Value) -> str:
         return f"result {value.index} of '{value.owner.name}' at {value.owner.location}"
     if value not in function.body.arguments:
         raise PassError(
-            f"a value of another function or region; give those of the body of "
-            f"'{_symbol(function)}'"
+            f"a block argument ({value.type}) is not an argument of '{_symbol(function)}'; an axis "
+            "starts at the arguments of the function or at results in its body"
         )
-    entry = argument_attributes(function)[value.index]
-    return f"argument '{entry.get('baechi.name', value.index)}'"
+    return f"argument '{argument_names(function)[value.index]}'"
+
+
+def argument_names(function: Operation) -> list[str]:
+    """How messages and options name the arguments of ``function``.
+
+    By ``baechi.name``; by the name in the text, or ``arg0``, where they have none.
+    """
+    return [
+        str(entry.get("baechi.name") or value.name or f"arg{value.index}")
+        for entry, value in zip(argument_attributes(function), function.body.arguments)
+    ]
 
 
 def _symbol(function: Operation) -> str:

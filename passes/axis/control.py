@@ -121,6 +121,46 @@ def _scan(at: At, regions: Regions) -> Sequence[State]:
     return [*carry, *(_stacked(state) for state in after[count:])]
 
 
+def _linear_solve(at: At, regions: Regions) -> Sequence[State]:
+    """``custom_linear_solve``: the region that solves is what runs; the others must agree with it.
+
+    Operands are the constants of each region, in the order of the regions, then the right-hand
+    sides. Every region maps vectors to vectors of the same states.
+    """
+    _refuse_effects(at)
+    lengths = at.dictionary("const_lengths")
+    names = [str(name).removeprefix("jaxprs.") for name in _region_names(at)]
+    consts: dict[str, tuple[State, ...]] = {}
+    first = 0
+    for name in lengths:
+        count = lengths[name]
+        assert isinstance(count, int), "lengths are numbers"
+        consts[name] = at.states[first : first + count]
+        first += count
+    blocks = {name: region.blocks[0] for name, region in zip(names, at.op.regions)}
+    if "solve" not in blocks:
+        raise Mixed("has no region that solves")
+
+    def through(name: str, vectors: Sequence[State]) -> list[State]:
+        return regions.block(blocks[name], (*consts.get(name, ()), *vectors))
+
+    vectors, after = _fixed_point(at.states[first:], lambda states: through("solve", states), at.op)
+    _note_operands(at, first, vectors)
+    _note_yield(blocks["solve"], after, vectors, regions)
+    for name in names:
+        if name != "solve":
+            found = through(name, vectors)
+            if _join_all(vectors, found, at.op, "a vector") != vectors:
+                raise Mixed(f"has a region '{name}' that does not keep the states of its vectors")
+            _note_yield(blocks[name], found, vectors, regions)
+    return vectors
+
+
+def _region_names(at: At) -> tuple[object, ...]:
+    names = at.op.attributes.get("baechi.regions")
+    return names if isinstance(names, tuple) else ()
+
+
 def _row(state: State) -> State:
     return Split(state.dimension - 1) if isinstance(state, Split) else state
 
@@ -170,6 +210,7 @@ _RULES: dict[str, Callable[[At, Regions], Sequence[State]]] = {
     **dict.fromkeys(sorted(CALLS), _call),
     "baechi.task": _call,
     "jax.cond": _cond,
+    "jax.custom_linear_solve": _linear_solve,
     "jax.while": _while,
     "jax.scan": _scan,
 }

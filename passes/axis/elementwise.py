@@ -19,7 +19,10 @@ from baechi_jax.passes.axis.states import Full, Partial, Split, State
 _FLIPPED = {"max": "min", "min": "max"}
 
 #: Give their operand, or a rounding of it.
-_IDENTITIES = ("copy", "copy_p", "name", "reduce_precision", "sharding_constraint", "stop_gradient")
+_IDENTITIES = (
+    "copy layout_constraint name pvary random_clone reduce_precision reshard sharding_constraint "
+    "stop_gradient with_memory_space_constraint"
+).split()
 
 #: Keep the order of real floats, and are defined for all of them.
 _MONOTONE = (
@@ -73,6 +76,11 @@ def _other(at: At) -> Sequence[State]:
 @rule(*_IDENTITIES)
 def _identity(at: At) -> Sequence[State]:
     return elementwise(at) or _partial(at, at.kind())
+
+
+@rule("zeros_like")
+def _zeros(at: At) -> Sequence[State]:
+    return elementwise(at) or [Full(0)]
 
 
 @rule(*_MONOTONE)
@@ -252,11 +260,6 @@ def _bitcast(at: At) -> Sequence[State]:
     if dimension >= min(len(at.shape(0)), len(at.result_shape())):
         raise Mixed("takes the elements of the axis apart")
     return [Split(dimension)]
-
-
-@rule("optimization_barrier", "device_put")
-def _each_alone(at: At) -> Sequence[State]:
-    return at.states
 
 
 def _all_partial(at: At, kind: str) -> list[State]:

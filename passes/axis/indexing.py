@@ -18,15 +18,10 @@ from baechi_jax.passes.axis.states import NEUTRAL, Partial, Split, State
 
 _SCATTERED = {
     "jax.scatter-add": "sum",
-    "jax.scatter_add": "sum",
     "jax.scatter-sub": "sum",
-    "jax.scatter_sub": "sum",
     "jax.scatter-mul": "prod",
-    "jax.scatter_mul": "prod",
     "jax.scatter-max": "max",
-    "jax.scatter_max": "max",
     "jax.scatter-min": "min",
-    "jax.scatter_min": "min",
     "jax.scatter": "",
 }
 

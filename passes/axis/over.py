@@ -41,7 +41,7 @@ _GATHERS = {
 }
 
 #: Operations that pass on what they are given.
-_PASS_ON = frozenset({"jax.copy", "jax.copy_p", "jax.name", "jax.optimization_barrier"})
+_PASS_ON = frozenset({"jax.copy", "jax.name", "jax.optimization_barrier"})
 
 
 def scan_over(at: At, set_state: Callable[[Value, State], None]) -> list[State]:

@@ -167,12 +167,12 @@ def _sort(at: At) -> Sequence[State]:
     return [Split(dimension)] * len(at.states)
 
 
-@rule("top_k")
+@rule("top_k", "approx_top_k")
 def _top_k(at: At) -> Sequence[State]:
     dimension = at.split().get(0)
     if dimension is None:
         raise at.not_linear(at.kind())
-    axis = at.integer("axis") if "axis" in at.op.attributes else -1
+    axis = at.integer("axis" if at.op.name == "jax.top_k" else "reduction_dimension")
     if dimension == axis % len(at.shape(0)):
         raise Mixed(f"sorts along the axis, dimension {dimension}")
     return [Split(dimension)] * len(at.op.results)

@@ -110,14 +110,9 @@ class At:
         return {i: s.dimension for i, s in enumerate(self.states) if isinstance(s, Split)}
 
     def kind(self) -> str:
-        """The kind of the partial operands; empty where none is partial.
-
-        Raises Mixed where some are split, or where the kinds differ.
-        """
+        """The one kind of the partial operands; raises Mixed where others are split, or differ."""
         kinds = sorted({state.kind for state in self.states if isinstance(state, Partial)})
-        if not kinds:
-            return ""
-        if len(kinds) > 1 or self.split():
+        if len(kinds) != 1 or self.split():
             found = ", ".join(str(state) for state in self.states)
             raise Mixed(f"mixes operands that are {found}")
         return kinds[0]

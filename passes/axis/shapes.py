@@ -101,6 +101,43 @@ def _concatenate(at: At) -> Sequence[State]:
     return [Split(dimension)]
 
 
+@rule("stack")
+def _stack(at: At) -> Sequence[State]:
+    split = at.split()
+    if not split:
+        kind = at.kind()
+        for operand in range(len(at.states)):
+            at.need_partial(operand, kind, "an operand")
+        return [Partial(kind)]
+    dimension = next(iter(split.values()))
+    for operand in range(len(at.states)):
+        at.need_split(operand, dimension, "an operand")
+    return [Split(dimension + (at.integer("axis") <= dimension))]
+
+
+@rule("unstack")
+def _unstack(at: At) -> Sequence[State]:
+    dimension = at.split().get(0)
+    if dimension is None:
+        return _moved(at)
+    axis = at.integer("axis")
+    if dimension == axis:
+        raise Mixed(f"takes the axis apart, dimension {dimension}")
+    return [Split(dimension - (axis < dimension))] * len(at.op.results)
+
+
+@rule("tile")
+def _tile(at: At) -> Sequence[State]:
+    dimension = at.split().get(0)
+    if dimension is None:
+        return _moved(at)
+    new = len(at.result_shape()) - len(at.shape(0))
+    target = dimension + new
+    if at.integers("reps")[target] != 1:
+        raise Mixed(f"repeats the axis, dimension {dimension}")
+    return [Split(target)]
+
+
 @rule("split")
 def _split(at: At) -> Sequence[State]:
     dimension = at.split().get(0)
@@ -186,8 +223,8 @@ def _dynamic_update_slice(at: At) -> Sequence[State]:
 KEEP_UNIFORM = frozenset(
     f"jax.{name}"
     for name in (
-        "broadcast_in_dim reshape transpose squeeze slice rev copy copy_p convert_element_type "
-        "name sharding_constraint stop_gradient optimization_barrier"
+        "broadcast_in_dim reshape transpose squeeze slice rev copy convert_element_type "
+        "name sharding_constraint stop_gradient optimization_barrier tile"
     ).split()
 )
 

@@ -77,15 +77,16 @@ def test_along_an_axis(axis: int, size: int, over: int, reverse: bool) -> None:
             lax.cumlogsumexp(x, over, reverse),
             *lax.sort([x, y], dimension=over, num_keys=1),
             *lax.top_k(jnp.moveaxis(x, over, 2), 2),
+            *lax.approx_max_k(x, 1, reduction_dimension=over),
         )
 
     x = array(*shape_with(axis, size))
     found = check(fn, [x, array(*x.shape, seed=1)], {0: axis})
     moved = [each for each in range(3) if each != over] + [over]
     assert found == (
-        ["neither"] * 8
+        ["neither"] * 10
         if axis == over
-        else [f"split {axis}"] * 6 + [f"split {moved.index(axis)}"] * 2
+        else [f"split {axis}"] * 6 + [f"split {moved.index(axis)}"] * 2 + [f"split {axis}"] * 2
     )
 
 

@@ -103,10 +103,26 @@ def test_joining_padding_and_cutting(axis: int, size: int, other: int) -> None:
             lax.slice(x, starts, shape),
             lax.slice_in_dim(x, 0, shape[other], 2, other),
             *lax.split(x, [1, shape[other] - 1], axis=other),
+            jnp.tile(x, [2 if each == other else 1 for each in range(3)]),
         )
 
     found = check(fn, [array(*shape), array(*shape, seed=1)], {0: axis})
-    assert found == (["neither"] * 7 if other == axis else [f"split {axis}"] * 7)
+    assert found == (["neither"] * 8 if other == axis else [f"split {axis}"] * 8)
+
+
+@given(st.integers(0, 1), st.integers(2, 3), st.integers(0, 1))
+@few
+def test_stacking(axis: int, size: int, other: int) -> None:
+    shape = [2, 2]
+    shape[axis] = size
+
+    def fn(x: Any, y: Any) -> Any:
+        return jnp.stack([y, x], other), jnp.stack([x, y], 2), jnp.unstack(x, axis=other)
+
+    stacked = f"split {axis + (other <= axis)}"
+    apart = "neither" if other == axis else f"split {axis - (other < axis)}"
+    found = check(fn, [array(*shape), array(*shape, seed=1)], {0: axis})
+    assert found == [stacked, f"split {axis}", *[apart] * shape[other]]
 
 
 @given(st.integers(0, 2), st.integers(2, 3), st.integers(0, 2))
@@ -143,10 +159,11 @@ def test_partial_values_move(name: str) -> None:
             lax.dynamic_slice(a, (at, 0), (1, 4)),
             lax.dynamic_update_slice(a, a[:1], (at, 0)),
             jnp.split(a, 3)[1],
+            jnp.unstack(jnp.tile(jnp.stack([a, a]), (1, 2, 1)))[0],
         )
 
     found = check(fn, [array(4, 3, 4), array(3, 4), jnp.int32(1)], {0: 0}, pieces=2)
-    assert found == [f"partial {name}"] * 7
+    assert found == [f"partial {name}"] * 8
 
 
 def test_what_joins_a_partial_sum_must_be_one() -> None:
