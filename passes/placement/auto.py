@@ -4,7 +4,8 @@
 It is never worse than any one of them by itself, since each is judged and repaired alike. Where
 repair falls short, devices are also filled with memory alone in mind; where that does not fit
 either, by a program (``memory_milp.py``), and then with devices that wait for program order
-(``simulate/judge.py``).
+(``simulate/judge.py``). With a budget, ``auto`` then improves on the best (``improve.py``) until
+the budget is spent or the lower bound is reached.
 """
 
 from __future__ import annotations
@@ -16,10 +17,12 @@ from dataclasses import dataclass, replace
 from functools import cached_property, partial
 
 from baechi_jax.passes.placement.baselines import expert, single
-from baechi_jax.passes.placement.bounds import MemoryGap, memory_gap
+from baechi_jax.passes.placement.bounds import MemoryGap, makespan_bound, memory_gap
 from baechi_jax.passes.placement.errors import InfeasiblePlacementError, PlacerError
+from baechi_jax.passes.placement.improve import SearchBudget, improve
 from baechi_jax.passes.placement.infeasible import infeasible
 from baechi_jax.passes.placement.ledger import Profiles
+from baechi_jax.passes.placement.list_arrays import memory_is_ample
 from baechi_jax.passes.placement.m_etf import m_etf
 from baechi_jax.passes.placement.m_sct import m_sct
 from baechi_jax.passes.placement.m_topo import m_topo
@@ -53,10 +56,20 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The chosen candidate, and all that were looked at in the order in which they came."""
+    """The chosen candidate, and all that were looked at in the order in which they came.
+
+    No step of any placement is shorter than ``bound_seconds``.
+    """
 
     best: Candidate
     candidates: tuple[Candidate, ...]
+    bound_seconds: float
+
+    @property
+    def gap(self) -> float:
+        """How much shorter the best step could be at most, as a share of it."""
+        makespan = self.best.simulation.makespan_seconds
+        return (makespan - self.bound_seconds) / makespan if makespan > 0 else 0.0
 
 
 def choose(
@@ -66,12 +79,15 @@ def choose(
     time_limit: float = 10.0,
     seed: int = 0,
     auto_milp_seconds: float = 0.0,
+    budget: SearchBudget | None = None,
 ) -> Choice:
     """Place by ``placer``, one of ``PLACERS``.
 
     ``time_limit``: seconds for each solver run. ``auto_milp_seconds``: ``auto`` runs ``milp`` too,
-    for at most so long; zero leaves it out. Raises PlacerError for an unknown placer or one
-    that cannot be used on this problem, InfeasiblePlacementError when nothing fits.
+    for at most so long; zero leaves it out. ``budget``: what ``auto`` may spend on improving the
+    best; with steps the outcome depends on nothing but the problem and ``seed``. Raises PlacerError
+    for an unknown placer or one that cannot be used on this problem, InfeasiblePlacementError when
+    nothing fits.
     """
     chooser = _Chooser(problem, placer, time_limit, seed)
     runs = chooser.proposals()
@@ -84,7 +100,10 @@ def choose(
             if placer != "auto":
                 raise
             logger.warning("left out of the portfolio: %s", error)
-    return chooser.decide()
+    choice = chooser.decide()
+    if placer == "auto" and budget is not None and problem.devices > 1:
+        choice = chooser.improved(choice, budget)
+    return choice
 
 
 class _Chooser:
@@ -95,18 +114,23 @@ class _Chooser:
         self.placer = placer
         self.time_limit = time_limit
         self.seed = seed
-        self.profiles = Profiles(problem)
         self.limits = problem.lists.limit_bytes
         self.candidates: list[Candidate] = []
         self.rules: Sequence[int] = RULES
         #: Outcomes of assignments simulated before.
         self.known: dict[tuple[int, ...], Simulation] = {}
 
+    @cached_property
+    def profiles(self) -> Profiles:
+        """What ledgers share; not needed where memory cannot run out."""
+        return Profiles(self.problem)
+
     # Proposing ----------------------------------------------------------------------------------
 
     def proposals(self) -> list[Callable[[], Placement]]:
         """The placers to run."""
-        problem, profiles, placer = self.problem, self.profiles, self.placer
+        problem, placer = self.problem, self.placer
+        profiles = None if memory_is_ample(problem) else self.profiles
         singles = [partial(single, problem, device) for device in range(problem.devices)]
         named: dict[str, Callable[[], Placement]] = {
             "m-topo": partial(m_topo, problem, profiles),
@@ -205,7 +229,37 @@ class _Chooser:
             raise self._infeasible()
         # The first of equals: single devices come first.
         best = min(fitting, key=lambda each: each.simulation.makespan_seconds)
-        return Choice(best, tuple(self.candidates))
+        bound = max(makespan_bound(self.problem), best.placement.bound_seconds)
+        return Choice(best, tuple(self.candidates), bound)
+
+    def improved(self, choice: Choice, budget: SearchBudget) -> Choice:
+        """The choice after ``budget`` more; never a worse one."""
+        fitting = sorted(
+            (each for each in self.candidates if each.fits),
+            key=lambda each: each.simulation.makespan_seconds,
+        )
+        if choice.gap <= 0:
+            return choice
+        starts = [self._device_of_group(each.placement.assignment) for each in fitting]
+        found = improve(self.problem, starts, choice.bound_seconds, budget, self.seed)
+        candidate = self._judge(
+            Placement(
+                f"{choice.best.placement.placer}+search",
+                expand(self.problem, found.device_of_group),
+                status="improved",
+                notes=(f"{found.steps} steps of search in {found.rounds} rounds",),
+            )
+        )
+        if not candidate.fits:
+            candidate = self._repaired(candidate)
+        self.candidates.append(candidate)
+        best = choice.best
+        shorter = candidate.simulation.makespan_seconds < best.simulation.makespan_seconds
+        return Choice(
+            candidate if candidate.fits and shorter else best,
+            tuple(self.candidates),
+            choice.bound_seconds,
+        )
 
     def _something_fits(self) -> bool:
         return any(candidate.fits for candidate in self.candidates)

@@ -27,6 +27,7 @@ nothing can pass a limit and no ledger is kept.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
@@ -39,8 +40,9 @@ from baechi_jax.passes.placement.units import Units
 _INFINITY = float("inf")
 
 
-#: From so many nodes on, the compiled scheduler; numba takes half a second to load.
-KERNEL_NODES = 2000
+#: From so many nodes on, the compiled scheduler; numba takes half a second to load. Where it is
+#: loaded already, from fewer.
+KERNEL_NODES, KERNEL_NODES_LOADED = 2000, 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +68,8 @@ def schedule(
     """
     problem = fused.problem
     if compiled is None:
-        compiled = problem.nodes >= KERNEL_NODES
+        loaded = "numba" in sys.modules
+        compiled = problem.nodes >= (KERNEL_NODES_LOADED if loaded else KERNEL_NODES)
     if compiled:
         from baechi_jax.passes.placement.list_arrays import schedule_compiled
 
