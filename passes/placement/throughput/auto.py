@@ -10,6 +10,9 @@
 5. The mixed-integer program with the best split, for the time that is left: its bound, and
    sometimes a better split.
 
+Where stages may be replicated, ideals, PipeDream's and one device do so; the searches and the
+program look for splits without replicas, and the program's bound is not used.
+
 It stops as soon as a value is proved optimal, when the time is over, and on Ctrl-C, always with the
 best split so far. With a budget in steps every member gets that many of its own units (rounds of
 local search, programs of pairs of devices, nodes of the mixed-integer program), once, and nothing
@@ -98,6 +101,8 @@ class _Run:
     best: Split | None = None
     seconds: float = float("inf")
     winner: str = ""
+    #: The best split without replicas, from which searches start: its value, and ``[node]``.
+    base: tuple[float, NDArray[np.int64]] | None = None
     #: The worst split of a member, ``[node]``, and its value: where a search starts that is to end
     #: elsewhere than the best.
     worst: tuple[float, NDArray[np.int64]] = (-1.0, np.zeros(0, np.int64))
@@ -109,6 +114,11 @@ class _Run:
     history: list[tuple[str, float, float]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
+    @property
+    def plain(self) -> Throughput:
+        """The objective of searches, which do not replicate stages (and need not)."""
+        return replace(self.objective, replicas=1)
+
     def all(self) -> None:
         """Every stage in turn, until one ends the search."""
         start = members.check_start(self.workload, self.objective, self.budget)
@@ -116,15 +126,13 @@ class _Run:
             self._offer("start", start[0], time.monotonic())
         self._quick()
         self._ideals()
-        if self.objective.replicas > 1:
-            raise _Done("heuristic")
-        searches = members.honours("local-search", self.objective)
-        if searches and self.best is not None:
-            self._search(0, _FIRST_SEARCH, self._base())
+        searches = members.honours("local-search", self.plain)
+        if searches and self.base is not None:
+            self._search(0, _FIRST_SEARCH, self.base[1])
         self._program(_FIRST_PROGRAM)
         turn = 0
-        while self._left(_LAST_PROGRAM) > 0 and self.best is not None:
-            base = self._base() if turn == 0 else self.worst[1]
+        while self._left(_LAST_PROGRAM) > 0 and self.base is not None:
+            base = self.base[1] if turn == 0 else self.worst[1]
             if searches:
                 # Odd rounds begin from nothing, even ones from the best so far.
                 first = 1000 * (turn + 1) + min(turn, 1)
@@ -216,7 +224,7 @@ class _Run:
             time_limit_seconds=self._share(share),
             target_seconds=self._target(),
         )
-        result = local_search(self.workload, base, self.objective, options)
+        result = local_search(self.workload, base, self.plain, options)
         self._offer("local-search", Split(result.device_of), began)
         if result.status == "interrupted":
             raise KeyboardInterrupt
@@ -234,7 +242,7 @@ class _Run:
             solve_seconds=self.budget.seconds * _PAIR,
             target_seconds=self._target(),
         )
-        result = improve_pairs(self.workload, base, self.objective, options)
+        result = improve_pairs(self.workload, base, self.plain, options)
         self._offer("pairs", Split(result.device_of), began)
         if result.status == "interrupted":
             raise KeyboardInterrupt
@@ -247,8 +255,8 @@ class _Run:
             return
         result = solve_milp(
             self.workload,
-            self.objective,
-            start=None if self.best is None else self.best.device_of,
+            self.plain,
+            start=None if self.base is None else self.base[1],
             time_limit_seconds=seconds,
             max_nodes=self.budget.steps,
             seed=self.budget.seed,
@@ -256,14 +264,15 @@ class _Run:
         if result.status == "infeasible":
             self.proven_infeasible = True
             raise _Done("infeasible")
-        if result.bound_seconds > self.bound:
+        replicated = self.objective.replicas > 1
+        if result.bound_seconds > self.bound and not replicated:
             self.bound, self.rule = result.bound_seconds, "the mixed-integer program"
         if result.device_of is not None:
             self._offer("milp-throughput", Split(result.device_of), began)
         if result.status == "interrupted":
             raise KeyboardInterrupt
         if result.status == "optimal":
-            raise _Done("optimal")
+            raise _Done("heuristic" if replicated else "optimal")
 
     def _too_long(self, name: str, devices: int, seconds: float) -> bool:
         """Whether a program for so many devices takes longer to write than it may take to solve."""
@@ -282,6 +291,9 @@ class _Run:
         self.history.append((name, value, time.monotonic() - began))
         if value < self.seconds:
             self.best, self.seconds, self.winner = split, value, name
+        shared = split.replicas is not None and bool((split.replicas > 1).any())
+        if not shared and (self.base is None or value < self.base[0]):
+            self.base = (value, split.device_of)
         if value > self.worst[0]:
             self.worst = (value, split.device_of)
         if self.seconds <= self._target():
@@ -289,10 +301,6 @@ class _Run:
 
     def _target(self) -> float:
         return self.bound * (1 + TOLERANCE)
-
-    def _base(self) -> NDArray[np.int64]:
-        assert self.best is not None
-        return self.best.device_of
 
     def _left(self, share: float) -> float:
         """Seconds until so much of the time is over."""

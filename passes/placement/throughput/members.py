@@ -7,6 +7,7 @@ nothing that fits (``proven`` if nothing can), WorkloadError for a start that is
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -109,7 +110,10 @@ def conclude(
             why = f"no split exists: the bound by {rule} is infinite"
             raise InfeasiblePlacementError(f"{why}; {_machine(workload)}", proven=True)
         why = "no split exists" if terms.proven else f"'{name}' found no split that fits"
-        advice = "" if terms.proven else "; 'milp-throughput' finds one if there is one"
+        advice = "; 'milp-throughput' finds one if there is one, given time"
+        if name in ("auto", "milp-throughput"):
+            advice = "; with more time it finds one if there is one"
+        advice = "" if terms.proven else advice
         raise InfeasiblePlacementError(f"{why}: {_machine(workload)}{advice}", proven=terms.proven)
     notes = terms.notes
     value, faults = (np.inf, ()) if found is None else objective.seconds(workload, found)
@@ -194,17 +198,23 @@ def _stages(result: IdealsResult | None) -> Split | None:
 
 
 def milp_throughput(workload: Workload, objective: Throughput, budget: Budget) -> Partitioning:
-    """The mixed-integer program; ``steps`` is the most nodes of its search tree."""
+    """The mixed-integer program; ``steps`` is the most nodes of its search tree.
+
+    Without a start it begins from a quick split, so that there is a result whatever the limits.
+    """
     check_honours("milp-throughput", objective)
-    start = check_start(workload, objective, budget)
+    deadline = budget.deadline()
+    start = first_split(workload, objective, budget)
     result = solve_milp(
         workload,
         objective,
-        start=None if start is None else start[0].device_of,
-        time_limit_seconds=budget.seconds,
+        start=start,
+        time_limit_seconds=max(0.0, deadline - time.monotonic()),
         max_nodes=budget.steps,
         seed=budget.seed,
     )
+    if result.device_of is None and result.status == "interrupted":
+        raise KeyboardInterrupt
     found = None if result.device_of is None else Split(result.device_of)
     terms = Terms(result.status, result.bound_seconds, proven=result.status == "infeasible")
     return conclude("milp-throughput", workload, objective, budget, found, terms)

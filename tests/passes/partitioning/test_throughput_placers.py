@@ -104,12 +104,14 @@ def test_auto_finds_the_optimum_of_small_problems(
 def test_auto_replicates(workload: Workload, replicas: int, overlap: bool) -> None:
     objective = Throughput(replicas=replicas, overlap=overlap, replica_bytes_per_second=2.0)
     try:
-        found = PLACERS["auto"](workload, objective, Budget(steps=1000))
+        found = PLACERS["auto"](workload, objective, Budget(steps=25))
     except InfeasiblePlacementError:
         return
     assert objective.seconds(workload, found.split)[1] == ()
     exact = PLACERS["ideals"](workload, objective, Budget(steps=1000))
     assert found.seconds <= exact.seconds + 1e-9
+    alone = naive_values(workload, Throughput(overlap=overlap))
+    assert found.seconds <= min(alone) + 1e-6
     assert found.bound_seconds <= found.seconds
 
 
