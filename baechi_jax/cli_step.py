@@ -23,11 +23,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class StepPlacement:
-    """A placement of a graph, and what no placement can beat."""
+    """A placement of a graph."""
 
     problem: PlacementProblem
     choice: Choice
-    bound_seconds: float
 
     @property
     def seconds(self) -> float:
@@ -35,24 +34,34 @@ class StepPlacement:
         return self.choice.best.simulation.makespan_seconds
 
     @property
+    def bound_seconds(self) -> float:
+        """No placement's step is shorter."""
+        return min(self.choice.bound_seconds, self.seconds)
+
+    @property
     def gap(self) -> float:
         """How far the step may be above the optimum, as a share of the step."""
-        return max(0.0, 1.0 - self.bound_seconds / self.seconds) if self.seconds > 0 else 0.0
+        return max(0.0, self.choice.gap)
 
 
-def place_step(file: Path, placer: str, *, time_limit: float, seed: int) -> StepPlacement | None:
-    """Place the graph of ``file``; None if Ctrl-C came before there was a placement."""
+def place_step(
+    file: Path, placer: str, *, time_limit: float, steps: int | None, seed: int
+) -> StepPlacement | None:
+    """Place the graph of ``file``; None if Ctrl-C came before there was a placement.
+
+    ``auto`` searches on for ``time_limit`` seconds, or for ``steps`` if given.
+    """
     from baechi_jax.passes.placement.auto import choose
     from baechi_jax.passes.placement.baechi_graph import read_baechi_graph
-    from baechi_jax.passes.placement.bounds import makespan_bound
+    from baechi_jax.passes.placement.improve import SearchBudget
 
     problem = read_baechi_graph(file).problem
+    budget = SearchBudget(time_limit, steps)
     try:
-        choice = choose(problem, placer, time_limit=time_limit, seed=seed)
+        choice = choose(problem, placer, time_limit=time_limit, seed=seed, budget=budget)
     except KeyboardInterrupt:
         return None
-    bound = max(makespan_bound(problem), choice.best.placement.bound_seconds)
-    return StepPlacement(problem, choice, min(bound, choice.best.simulation.makespan_seconds))
+    return StepPlacement(problem, choice)
 
 
 def write_step(path: Path, found: StepPlacement) -> None:

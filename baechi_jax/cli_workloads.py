@@ -146,7 +146,7 @@ def place(
         from baechi_jax.workload_report import partitioning_figures, partitioning_tables
 
         if objective == "step":
-            _place_step(context, workload_file, placer, time_limit, seed, out, as_json)
+            _place_step(context, workload_file, placer, time_limit, steps, seed, out, as_json)
             return
         workload = _workload(workload_file, devices, memory, bandwidth)
         asked: Throughput | Latency = Latency(subgraphs)
@@ -185,6 +185,7 @@ def _place_step(
     file: Path,
     placer: str,
     time_limit: float,
+    steps: int | None,
     seed: int,
     out: Path | None,
     as_json: bool,
@@ -193,7 +194,7 @@ def _place_step(
 
     began = time.monotonic()
     with Interrupts() as interrupts, progress_line(f"{placer} for step", time_limit):
-        found = place_step(file, placer, time_limit=time_limit, seed=seed)
+        found = place_step(file, placer, time_limit=time_limit, steps=steps, seed=seed)
     if found is None:
         _leave_without(context)
     seconds = time.monotonic() - began
@@ -286,7 +287,7 @@ def _machine(devices: int | None, memory: str | None, bandwidth: str | None) -> 
 _PARTITIONING = ("throughput", "latency")
 #: The objectives that an option is for, where it is not for all.
 _OBJECTIVES_OF = {
-    **dict.fromkeys(("devices", "memory", "bandwidth", "steps", "split_file"), _PARTITIONING),
+    **dict.fromkeys(("devices", "memory", "bandwidth", "split_file"), _PARTITIONING),
     **dict.fromkeys(("contiguous", "overlap", "sum_of_maxima"), ("throughput",)),
     **dict.fromkeys(("replicas", "replica_bandwidth"), ("throughput",)),
     "subgraphs": ("latency",),
