@@ -3,8 +3,8 @@
 1. Quick placers: one device, the linear dynamic program, PipeDream's, the balanced cut; and the
    quick lower bounds.
 2. ``ideals``, where stages may be replicated or splits must be contiguous; else for a little while.
-3. A short local search, and the mixed-integer program for a little while: small problems end here,
-   with a proof.
+3. A short local search; the mixed-integer program of a small problem for a little while: many such
+   end here, with a proof.
 4. In turn local search and pairs of devices; where that is at a local optimum, again from
    elsewhere.
 5. The mixed-integer program with the best split, for the time that is left: its bound, and
@@ -58,6 +58,8 @@ _FIRST_SEARCH, _FIRST_PROGRAM = 0.05, 0.1
 _SEARCH, _LAST_PROGRAM, _PAIR = 0.1, 0.75, 0.12
 #: Rows of a program that are written within a second, at least; larger programs are left out.
 _ROWS_PER_SECOND = 15_000
+#: Programs with at most so many rows for each second have a chance of being solved early.
+_ROWS_SOLVED = 500
 #: Most ideals with a budget in steps; a time limit bounds the others.
 _MOST_IDEALS = 20_000
 
@@ -129,7 +131,9 @@ class _Run:
         searches = members.honours("local-search", self.plain)
         if searches and self.base is not None:
             self._search(0, _FIRST_SEARCH, self.base[1])
-        self._program(_FIRST_PROGRAM)
+        rows = self.rows_per_device * self.workload.devices
+        if self.base is None or rows <= _ROWS_SOLVED * _FIRST_PROGRAM * self.budget.seconds:
+            self._program(_FIRST_PROGRAM)
         turn = 0
         while self._left(_LAST_PROGRAM) > 0 and self.base is not None:
             base = self.base[1] if turn == 0 else self.worst[1]
