@@ -99,8 +99,8 @@ def transformer(
 
     def attention(p: Tree, x: jax.Array, mask: jax.Array) -> jax.Array:
         b, t, _ = x.shape
-        qkv = (x @ p["qkv"]["w"] + p["qkv"]["b"]).reshape(b, t, 3 * heads, width // heads)
-        q, k, v = jnp.split(qkv, 3, axis=2)
+        qkv = x @ p["qkv"]["w"] + p["qkv"]["b"]
+        q, k, v = jnp.moveaxis(qkv.reshape(b, t, 3, heads, width // heads), 2, 0)
         scores = jnp.einsum("bthd,bshd->bhts", q, k) / np.sqrt(width // heads)
         weights = jax.nn.softmax(jnp.where(mask, scores, -1e9), axis=-1)
         mixed = jnp.einsum("bhts,bshd->bthd", weights, v).reshape(b, t, width)
