@@ -7,6 +7,8 @@
 - ``cluster_bound``: a limit T under which some transfers are too dear to be cut makes clusters; it
   is too low if a cluster does not fit a device, or if, p n + 1 clusters being there for n devices,
   the least p + 1 of the longest of them take longer than T (some device gets p + 1 of those).
+- ``cut_bound``, in ``cut_bound.py``: the cheapest set of classes that a device could hold with the
+  dearest class in it;
 - ``relaxation_bound``: the linear relaxation of the mixed-integer program, transfers included.
 
 The bounds on the largest load also hold for the sum of the maxima of forward and backward loads,
@@ -23,6 +25,7 @@ import numpy as np
 
 from baechi_jax.passes.placement.interruptible import optimize
 from baechi_jax.passes.placement.solver import add_row, new_model
+from baechi_jax.passes.placement.throughput.cut_bound import cut_bound
 from baechi_jax.passes.placement.throughput.nets import Nets
 from baechi_jax.passes.placement.throughput.program import Program
 
@@ -106,6 +109,7 @@ def lower_bound(workload: Workload, objective: Throughput) -> tuple[float, str]:
         (class_bound(workload, objective), "longest class"),
         (memory_bound(workload, objective), "work and memory"),
         (cluster_bound(workload, objective), "clusters"),
+        (cut_bound(workload, objective), "minimum cuts"),
     ]
     return max(found, key=lambda each: each[0])
 

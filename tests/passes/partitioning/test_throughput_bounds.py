@@ -17,10 +17,11 @@ from baechi_jax.passes.placement.throughput.bounds import (
     relaxation_bound,
     work_bound,
 )
+from baechi_jax.passes.placement.throughput.cut_bound import cut_bound
 from baechi_jax.passes.placement.workload import Workload
 from tests.passes.partitioning import workloads as naive
 
-BOUNDS = [class_bound, cluster_bound, memory_bound, relaxation_bound, work_bound]
+BOUNDS = [class_bound, cluster_bound, cut_bound, memory_bound, relaxation_bound, work_bound]
 objectives = st.builds(Throughput, overlap=st.booleans(), sum_of_maxima=st.booleans())
 
 
@@ -51,6 +52,7 @@ def test_the_best_of_them(workload: Workload, objective: Throughput) -> None:
     value, name = lower_bound(workload, objective)
     assert value >= class_bound(workload, objective)
     assert value >= cluster_bound(workload, objective)
+    assert value >= cut_bound(workload, objective)
     assert value >= memory_bound(workload, objective) >= work_bound(workload, objective) * 0.999999
     assert name
 
@@ -90,6 +92,20 @@ def test_dear_transfers_hold_clusters_together() -> None:
     )
     assert cluster_bound(workload, Throughput()) == pytest.approx(4.0, rel=1e-5)
     assert work_bound(workload, Throughput()) == pytest.approx(1.0)
+
+
+def test_the_cheapest_device_with_a_class() -> None:
+    # With node 1 a device pays 5 seconds and, on either side, the smaller of a neighbour's work
+    # and the cut before it: 2 (its work) and 3 (the cut).
+    workload = naive.workload(
+        [[2.0, 5.0, 9.0]], [(0, 1), (1, 2)], counts=(3,), transfer=[4.0, 3.0, 0.0]
+    )
+    # Node 2 alone: 9 + 3; with node 1 it is 9 + 5 + min(4, 2).
+    assert cut_bound(workload, Throughput()) == pytest.approx(12.0, rel=1e-6)
+    less = replace(workload, classes=(replace(workload.classes[0], seconds=np.array([2, 5, 0.5])),))
+    assert cut_bound(less, Throughput()) == pytest.approx(7.5, rel=1e-6)
+    assert cut_bound(less, Throughput(overlap=True)) == 0.0
+    assert cut_bound(less, Throughput(replicas=2)) == 0.0
 
 
 def test_one_device_gets_two_of_three() -> None:
