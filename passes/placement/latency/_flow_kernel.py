@@ -69,13 +69,16 @@ def least_flow_costs(
     flow: Floats,
     # [class]: the flow through it, what it adds on the host, bytes, transfer seconds, its colour
     # (-1 if no other class has it); [colour]: classes; [kind, class]: seconds on accelerators.
+    # ``behind``: of the nodes between the class and its readers, which are in S if both are.
     through: Floats,
     on_host: Floats,
     held: Floats,
+    held_behind: Floats,
     transfer: Floats,
     colour: Ints,
     colour_size: Ints,
     seconds: Floats,
+    seconds_behind: Floats,
     # Accelerators of each kind: how many subgraphs in all, memory.
     counts: Ints,
     memory: Floats,
@@ -150,7 +153,10 @@ def least_flow_costs(
             at[depth] += 1
             group = removed[edge]
             smaller = child[edge]
+            near = taken[group] > 0
             size = bytes_at[depth] + held[group]
+            if near:
+                size += held_behind[group]
             pin = pinned[depth] + pins[group]
             flowing = share[depth] + through[group]
             for link in range(target_pointers[group], target_pointers[group + 1]):
@@ -159,6 +165,8 @@ def least_flow_costs(
             alive = False
             for kind in range(kinds):
                 busy = compute[kind, depth] + seconds[kind, group]
+                if near:
+                    busy += seconds_behind[kind, group]
                 compute[kind, depth + 1] = busy
                 # What is not in S adds at least its work, wherever it runs.
                 if size <= memory[kind] and flowing * (busy + pin) + work[smaller] < worst:

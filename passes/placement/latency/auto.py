@@ -49,7 +49,7 @@ _ORDERS = 8
 #: The flow bound is tried up to this many ideals, for so many flows at first, and for at most this
 #: share of the time left.
 _MOST_IDEALS = 20_000
-_FLOWS = 10
+_FLOWS = 20
 _FLOW_SHARE = 0.4
 #: The integer program is tried up to this many nodes times subgraphs, and for this share of the
 #: time left (of ten seconds, where there is no limit).

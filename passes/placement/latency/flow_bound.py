@@ -21,7 +21,8 @@ without predecessors that costs nothing on the host and whose output is free to 
 may be on the host). A node without predecessors, or without readers, that has one neighbour joins
 it: with its seconds and bytes if it has the neighbour's colour and costs nothing on the host,
 without its bytes if it takes no time anywhere. With several subgraphs per accelerator, colours and
-the memory that subgraphs share are left out too.
+the memory that subgraphs share are left out too. Where there are too many ideals, chains are cut
+short: see ``_cut_short``.
 """
 
 from __future__ import annotations
@@ -37,7 +38,12 @@ from baechi_jax.passes.placement.latency.bounds import critical_weights, longest
 from baechi_jax.passes.placement.latency.pieces import Pieces, host_seconds
 from baechi_jax.passes.placement.solver import add_row, new_model
 from baechi_jax.passes.placement.throughput.contraction import Contraction
-from baechi_jax.passes.placement.throughput.dynamic_program import OutOfTimeError, lattice
+from baechi_jax.passes.placement.throughput.dynamic_program import (
+    Lattice,
+    OutOfTimeError,
+    TooManyIdealsError,
+    lattice,
+)
 from baechi_jax.passes.placement.workload import Workload, compressed, topological_order
 
 if TYPE_CHECKING:
@@ -48,8 +54,10 @@ if TYPE_CHECKING:
 
 #: Seconds that one call of the kernel should take, about.
 _SLICE_SECONDS = 0.2
+#: Shares of the nodes within chains that are tried to float.
+_CUT_SHORT = (0.0, 0.5, 0.67, 0.8, 1.0)
 #: Weight of the best flow so far in the next one.
-_INERTIA = 0.6
+_INERTIA = 0.5
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -68,6 +76,9 @@ class _Classes:
     bytes: NDArray[np.float64]
     #: ``[kind, class]``: seconds on accelerators.
     seconds: NDArray[np.float64]
+    #: Of the nodes between the class and its readers, where chains are cut short.
+    bytes_behind: NDArray[np.float64]
+    seconds_behind: NDArray[np.float64]
     #: ``[class]``: a colour that several classes have, or -1; and how many have each.
     colour: NDArray[np.int64]
     colour_size: NDArray[np.int64]
@@ -106,13 +117,14 @@ class FlowBound:
         self.most_seconds = float("inf")
         kinds = list({id(kind): kind for kind in self.pieces.kinds}.values())
         self.kind_of = [kinds.index(kind) for kind in self.pieces.kinds]
-        self.classes = classes = _merged(workload, kinds, subgraphs)
+        self.classes, self.ideals = _few_ideals(
+            _merged(workload, kinds, subgraphs), max_ideals, deadline
+        )
+        classes = self.classes
         counts = [self.kind_of.count(kind) * subgraphs for kind in range(len(kinds))]
         self.counts = np.minimum(np.array(counts, np.int64), classes.size)
         self.strides = np.cumprod([1, *(self.counts + 1)])
         self.memory = np.array([kind.memory_bytes for kind in kinds], np.float64) * (1 + 1e-9)
-        contraction = Contraction(np.arange(classes.size), classes.edges, classes.size)
-        self.ideals = lattice(contraction, max_ideals, deadline)
         self.follows: NDArray[np.int64] = following_edges(
             self.ideals.pointers, self.ideals.removed, self.ideals.child
         )
@@ -209,10 +221,12 @@ class FlowBound:
             through,
             on_host,
             classes.bytes,
+            classes.bytes_behind,
             classes.transfer,
             classes.colour,
             classes.colour_size,
             classes.seconds,
+            classes.seconds_behind,
             self.counts,
             self.memory,
             sums_of_ideals(*lattice_, least),
@@ -271,8 +285,10 @@ class FlowBound:
             incoming = np.unique(source[crossing & (unit[target] == each)])
             outgoing = np.unique(source[crossing & (unit[source] == each)])
             kind = kind_of_device[each // self.pieces.subgraphs]
+            near = np.unique(source[~crossing & (unit[source] == each)])
             cost[mine] = (
                 classes.seconds[kind, mine].sum()
+                + classes.seconds_behind[kind, near].sum()
                 + classes.transfer[incoming].sum()
                 + classes.transfer[outgoing].sum()
             )
@@ -358,6 +374,72 @@ class _Master:
         return float(self.value.x) * self.unit * (1 + 1e-7)
 
 
+def _few_ideals(classes: _Classes, max_ideals: int, deadline: float) -> tuple[_Classes, Lattice]:
+    """The classes and their ideals, with chains cut short as far as it takes."""
+    for share in _CUT_SHORT:
+        shorter = _cut_short(classes, share)
+        contraction = Contraction(np.arange(shorter.size), shorter.edges, shorter.size)
+        try:
+            return shorter, lattice(contraction, max_ideals, deadline)
+        except TooManyIdealsError:
+            if share == _CUT_SHORT[-1]:
+                raise
+    raise AssertionError("the last share returns or raises")
+
+
+def _cut_short(classes: _Classes, share: float) -> _Classes:
+    """Let the quickest ``share`` of the nodes within chains float behind the node before them.
+
+    A link of a chain leads from the only reader to the only predecessor. The second node of a link
+    then counts only in a subgraph that holds the first and a reader of the last, since it lies
+    between; a cut costs the least transfer of the chain.
+    """
+    size = classes.size
+    before, after = (
+        np.bincount(classes.edges[:, 1], minlength=size),
+        np.bincount(classes.edges[:, 0], minlength=size),
+    )
+    least = np.min([classes.host, *classes.seconds], axis=0)
+    links = [
+        (float(least[target]), source, target)
+        for source, target in classes.edges.tolist()
+        if after[source] == 1 and before[target] == 1
+    ]
+    into = np.arange(size)
+    for _, source, target in sorted(links)[: int(share * len(links))]:
+        into[target] = source
+    # Sources come before targets.
+    for each in range(size):
+        into[each] = into[into[each]]
+    kept = np.flatnonzero(into == np.arange(size))
+    rank = np.full(size, -1, np.int64)
+    rank[kept] = np.arange(len(kept))
+    rank = rank[into]
+    floats = np.flatnonzero(into != np.arange(size))
+    transfer = np.full(len(kept), np.inf)
+    np.minimum.at(transfer, rank, classes.transfer)
+    edges = rank[classes.edges]
+    edges = np.unique(edges[edges[:, 0] != edges[:, 1]], axis=0).reshape(-1, 2)
+    colour = classes.colour[kept]
+    sizes = np.bincount(colour[colour >= 0], minlength=len(classes.colour_size))
+    return _Classes(
+        label=np.where(classes.label < 0, -1, rank[classes.label]),
+        kept=classes.kept[kept],
+        edges=edges,
+        host=classes.host[kept],
+        transfer=transfer,
+        bytes=classes.bytes[kept],
+        seconds=classes.seconds[:, kept],
+        bytes_behind=np.bincount(rank[floats], classes.bytes[floats], len(kept)).astype(np.float64),
+        seconds_behind=np.array(
+            [np.bincount(rank[floats], row[floats], len(kept)) for row in classes.seconds],
+            np.float64,
+        ).reshape(len(classes.seconds), len(kept)),
+        colour=colour,
+        colour_size=sizes.astype(np.int64),
+    )
+
+
 def _merged(workload: Workload, kinds: list[DeviceClass], subgraphs: int) -> _Classes:
     """Leave out, or merge into their one neighbour, nodes that decide nothing."""
     size = workload.size
@@ -420,6 +502,8 @@ def _merged(workload: Workload, kinds: list[DeviceClass], subgraphs: int) -> _Cl
         transfer=workload.transfer_seconds[kept],
         bytes=held[kept],
         seconds=np.array(seconds, np.float64).reshape(len(kinds), len(kept)),
+        bytes_behind=np.zeros(len(kept)),
+        seconds_behind=np.zeros((len(kinds), len(kept))),
         colour=colour,
         colour_size=np.array(sizes, np.int64),
     )
