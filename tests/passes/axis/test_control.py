@@ -14,7 +14,7 @@ from baechi_jax.passes.axis.states import Each, Running, Split
 from tests.passes.axis.arrays import array
 from tests.passes.axis.execution import check, compare, follow
 
-few = settings(max_examples=6, deadline=None)
+few = settings(max_examples=4, deadline=None)
 
 
 def test_calls_are_their_bodies() -> None:
