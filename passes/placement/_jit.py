@@ -17,3 +17,11 @@ _Function = TypeVar("_Function", bound=Callable[..., object])
 def compiled(function: _Function) -> _Function:
     """``function`` compiled to machine code when it is first called; its types stay as they are."""
     return cast(_Function, njit(cache=True)(function))
+
+
+def inlined(function: _Function) -> _Function:
+    """``compiled``, and made part of whatever compiled code calls it.
+
+    For small functions with many arrays: each takes seven words or more on every call.
+    """
+    return cast(_Function, njit(cache=True, forceinline=True)(function))

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import numpy as np
 
-from baechi_jax.passes.placement._jit import compiled
+from baechi_jax.passes.placement._jit import compiled, inlined
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -108,7 +108,7 @@ class State(NamedTuple):
 # Heaps ------------------------------------------------------------------------------------------
 
 
-@compiled
+@inlined
 def _push(keys: Floats, ranks: Ints, sizes: Ints, heap: int, key: float, rank: int) -> None:
     at = sizes[heap]
     sizes[heap] += 1
@@ -123,7 +123,7 @@ def _push(keys: Floats, ranks: Ints, sizes: Ints, heap: int, key: float, rank: i
     ranks[heap, at] = rank
 
 
-@compiled
+@inlined
 def _sink(keys: Floats, ranks: Ints, sizes: Ints, heap: int, key: float, rank: int) -> None:
     """Replace the top."""
     size = sizes[heap]
@@ -147,7 +147,7 @@ def _sink(keys: Floats, ranks: Ints, sizes: Ints, heap: int, key: float, rank: i
     ranks[heap, at] = rank
 
 
-@compiled
+@inlined
 def _pop(keys: Floats, ranks: Ints, sizes: Ints, heap: int) -> None:
     last = sizes[heap] - 1
     sizes[heap] = last
@@ -158,20 +158,20 @@ def _pop(keys: Floats, ranks: Ints, sizes: Ints, heap: int) -> None:
 # Estimates --------------------------------------------------------------------------------------
 
 
-@compiled
+@inlined
 def _transfer(links: Floats, channel: bool, nbytes: int, source: int, target: int) -> float:
     time = links[LATENCY, source, target] + nbytes * links[PER_BYTE, source, target]
     return float(np.rint(time)) if channel else float(time)
 
 
-@compiled
+@inlined
 def _free_link(links: Floats, channel: bool, wire_free: Floats, source: int, target: int) -> float:
     if channel:
         return float(max(wire_free[source], wire_free[target]))
     return float(wire_free[int(links[WIRE, source, target])])
 
 
-@compiled
+@inlined
 def _data_time(
     node: int,
     target: int,
@@ -219,7 +219,7 @@ def _data_time(
     return latest
 
 
-@compiled
+@inlined
 def _urgent_time(
     node: int,
     nodes: Ints,
@@ -257,7 +257,7 @@ def _urgent_time(
     return latest
 
 
-@compiled
+@inlined
 def _time(graph: Graph, state: State, node: int, target: int, urgent: bool) -> float:
     """When the data of ``node`` is on ``target``, or on every device that it may go to."""
     if urgent:
@@ -291,7 +291,7 @@ def _time(graph: Graph, state: State, node: int, target: int, urgent: bool) -> f
     )
 
 
-@compiled
+@inlined
 def _enqueue(graph: Graph, state: State, node: int) -> None:
     group, rank = graph.nodes[node, GROUP], graph.nodes[node, POSITION]
     at = state.device[group]
@@ -309,7 +309,7 @@ def _enqueue(graph: Graph, state: State, node: int) -> None:
 # Choosing ---------------------------------------------------------------------------------------
 
 
-@compiled
+@inlined
 def _stale(nodes: Ints, device: Ints, offered: Bools, node: int, target: int) -> bool:
     if nodes[node, PLACED]:
         return True
@@ -318,7 +318,7 @@ def _stale(nodes: Ints, device: Ints, offered: Bools, node: int, target: int) ->
     return bool(at != target if at >= 0 else not offered[group, target])
 
 
-@compiled
+@inlined
 def _top(graph: Graph, state: State, target: int, urgent: bool) -> tuple[float, int]:
     """Time and rank of the first of a queue that can start on ``target``; infinity if none."""
     nodes, device, offered = graph.nodes, state.device, state.open
@@ -363,7 +363,7 @@ def _top(graph: Graph, state: State, target: int, urgent: bool) -> tuple[float, 
     return best, best_rank
 
 
-@compiled
+@inlined
 def _stays_awake(graph: Graph, state: State, target: int, child: int) -> bool:
     group = graph.nodes[child, GROUP]
     at = state.device[group]
@@ -383,7 +383,7 @@ def _stays_awake(graph: Graph, state: State, target: int, child: int) -> bool:
     return True
 
 
-@compiled
+@inlined
 def _best_on(graph: Graph, state: State, target: int) -> tuple[float, int]:
     if graph.awake:
         child = state.awake_for[target]
@@ -616,9 +616,21 @@ def run(graph: Graph, memory: Memory, state: State) -> tuple[int, float]:
                 _enqueue(graph, state, node)
     while remaining > 0:
         best, rank, target = _NONE, -1, -1
-        for each in range(devices):
+        # The one that is free first, first: nothing starts before its device is free.
+        first = 0
+        for each in range(1, devices):
+            if state.free[graph.processor[each]] < state.free[graph.processor[first]]:
+                first = each
+        for turn in range(devices):
+            each = first if turn == 0 else turn - 1 if turn <= first else turn
+            if not graph.awake and state.free[graph.processor[each]] > best:
+                continue
             key, own = _best_on(graph, state, each)
-            if own >= 0 and (rank < 0 or key < best or (key == best and own < rank)):
+            if own >= 0 and (
+                rank < 0
+                or key < best
+                or (key == best and (own < rank or (own == rank and each < target)))
+            ):
                 best, rank, target = key, own, each
         node = graph.order[rank]
         group = graph.nodes[node, GROUP]

@@ -7,11 +7,12 @@ best so far (the first rounds from different placements). Under the project's li
 
 With a budget in steps (annealing moves, trials of a sweep, simulations of the local search) the
 outcome is the same on every machine; with one in seconds it depends on how many rounds they are
-enough for.
+enough for. Ctrl-C between two rounds ends it with the best so far.
 """
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -25,14 +26,16 @@ from baechi_jax.passes.simulate.judge import judge
 if TYPE_CHECKING:
     from baechi_jax.passes.placement.problem import PlacementProblem
 
+logger = logging.getLogger(__name__)
+
 #: From so many nodes on, sweeps instead of annealing.
 SWEEP_NODES = 2500
 #: Window, nodes looked ahead, trials for each window; in turn.
 _SWEEPS = ((200, 600, 500), (300, 900, 1000), (150, 450, 1000), (250, 750, 2000))
 #: Moves of a round of annealing, for each group, and at most.
-_MOVES_PER_GROUP, _MOST_MOVES = 20, 20_000
+_MOVES_PER_GROUP, _MOST_MOVES = 40, 30_000
 #: Heat at the start of annealing, as a share of the step, in turn.
-_HEATS = (3e-3, 1e-3, 5e-3, 5e-4)
+_HEATS = (3e-3, 6e-3, 3e-3, 1e-3)
 #: How many placements get a round of their own first.
 _STARTS = 3
 #: A gap that is as good as closed, relative.
@@ -108,7 +111,11 @@ def _by_channels(
         start = best
         if not large and rounds < min(_STARTS, len(starts)):
             start = starts[ranked[rounds][1]]
-        found, length, used = play(search, start, shortest, rounds, seed, left)
+        try:
+            found, length, used = play(search, start, shortest, rounds, seed, left)
+        except KeyboardInterrupt:
+            logger.info("interrupted after %d rounds; the best so far is kept", rounds)
+            break
         steps += used
         rounds += 1
         if length < shortest:

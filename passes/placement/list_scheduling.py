@@ -223,7 +223,13 @@ class ListScheduler:
         """The ready pair that can start first."""
         while True:
             best: tuple[float, int, int] | None = None
-            for device in range(self.problem.devices):
+            # The one that is free first, first: nothing starts before its device is free.
+            devices = list(range(self.problem.devices))
+            first = min(devices, key=lambda each: (self._free(each), each))
+            devices.remove(first)
+            for device in (first, *devices):
+                if self.favourite is None and best is not None and self._free(device) > best[0]:
+                    continue
                 candidate = self._best_on(device)
                 if candidate is not None and (best is None or candidate < best):
                     best = candidate
