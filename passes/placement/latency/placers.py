@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from baechi_jax.passes.placement.latency.auto import place_auto
-from baechi_jax.passes.placement.latency.bounds import path_bound
+from baechi_jax.passes.placement.latency.bounds import path_bound, work_bound
 from baechi_jax.passes.placement.latency.candidates import (
     offer_greedy,
     offer_one_device,
@@ -102,7 +102,8 @@ def place_milp(workload: Workload, objective: Latency, budget: Budget) -> Partit
     try:
         offer_greedy(best)
         offer_series(best, 1, budget.seed)
-        best.raise_bound(path_bound(workload, subgraphs=objective.subgraphs, paths=8).seconds)
+        bound = path_bound(workload, subgraphs=objective.subgraphs, paths=8)
+        best.raise_bound(max(bound.seconds, work_bound(workload)))
         if best.closed() or not np.isfinite(best.bound_seconds):
             return best.result()
         found = solve_latency_milp(
