@@ -22,12 +22,12 @@ What is left out without changing the program:
 - ``s_i + k_i <= w`` where ``i`` has successors.
 
 Large programs are solved on part of the edges first. The longest way without any transfer bounds
-``w`` from below. A greedy ``y`` leaves ways that are longer; their edges, and those that compete
-with them for a favourite, make a smaller program, whose value is the next bound: every edge left
-out has ``y = 0`` and no row. With its ``y``, and what is left of each node's favourite given to the
-other edges, the longest way of the whole graph either is that bound, which proves it to be the
-value of the whole program, or names the edges that come in next. An edge that is on no way longer
-than the bound even where every transfer takes its full time never comes in.
+``w`` from below. A greedy ``y`` leaves ways that are longer; their edges (in later rounds also
+those that compete with them for a favourite) make a smaller program, whose value is the next bound:
+every edge left out has ``y = 0`` and no row. With its ``y``, and what is left of each node's
+favourite given to the other edges, the longest way of the whole graph either is that bound, which
+proves it to be the value of the whole program, or names the edges that come in next. An edge that
+is on no way longer than the bound even where every transfer takes its full time never comes in.
 
 The optimum is degenerate: solvers agree on ``w``, not on ``x``. Solver and seed are fixed.
 """
@@ -176,11 +176,13 @@ def _in_parts(solving: _Solving) -> tuple[NDArray[np.float64], float]:
     active = np.zeros(len(cost), dtype=np.bool_)
     while float((head + seconds + tail).max()) > bound * (1 + _EQUAL):
         late = lengths(cost * (1 - near)) > bound * (1 + 1e-2 * _EQUAL)
-        rivals_out = np.zeros(len(seconds), dtype=np.bool_)
-        rivals_in = np.zeros(len(seconds), dtype=np.bool_)
-        rivals_out[source[late]] = True
-        rivals_in[target[late]] = True
-        more = (late | rivals_out[source] | rivals_in[target]) & (longest > bound) & ~active
+        if active.any():
+            rivals_out = np.zeros(len(seconds), dtype=np.bool_)
+            rivals_in = np.zeros(len(seconds), dtype=np.bool_)
+            rivals_out[source[late]] = True
+            rivals_in[target[late]] = True
+            late |= rivals_out[source] | rivals_in[target]
+        more = late & (longest > bound) & ~active
         if not more.any():
             # Within the solver's tolerance: the value is that of the whole program.
             break

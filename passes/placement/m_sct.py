@@ -21,10 +21,11 @@ from baechi_jax.passes.placement.list_scheduling import Scheduled, schedule
 from baechi_jax.passes.placement.placement import Placement, expand
 from baechi_jax.passes.placement.problem import PlacementProblem
 
-#: Moves of the pass at the end: about ten for each node.
-_MOVES_PER_NODE = 10
-#: From so many nodes on, by windows.
+#: Moves of the pass at the end, for each group.
+_MOVES_PER_GROUP = 10
+#: From so many nodes on, by windows; trials for each.
 _SWEEP_NODES = 2500
+_WINDOW, _AHEAD, _TRIALS = 200, 400, 50
 
 
 def m_sct(
@@ -60,16 +61,16 @@ def _settle(problem: PlacementProblem, schedules: list[Scheduled], seed: int) ->
     if problem.groups == problem.nodes and problem.nodes >= _SWEEP_NODES:
         moved, shorter = search.sweep(
             best.device_of_group,
-            window=200,
-            ahead=400,
-            trials=_MOVES_PER_NODE * 10,
+            window=_WINDOW,
+            ahead=_AHEAD,
+            trials=_TRIALS,
             seed=seed,
             hot_seconds=length * 1e-6,
         )
     else:
         moved, shorter = search.anneal(
             best.device_of_group,
-            steps=min(2000, _MOVES_PER_NODE * problem.groups),
+            steps=min(2000, _MOVES_PER_GROUP * problem.groups),
             seed=seed,
             hot_seconds=length * 1e-3,
             cold_seconds=length * 1e-4,
