@@ -94,9 +94,11 @@ def test_throughput_in_detail() -> None:
     assert stages is not None
     assert stages.model_seconds == pytest.approx(10e-3)
     bounds = throughput_bounds
+    assert bounds.work_bound(WORKLOAD, objective) == pytest.approx(16e-3 / 2.1)
     assert bounds.memory_bound(WORKLOAD, objective) == pytest.approx(16e-3 / 2.1)
     assert bounds.class_bound(WORKLOAD, objective) == pytest.approx(5e-3)
     assert bounds.cluster_bound(WORKLOAD, objective) == pytest.approx(6e-3, rel=1e-5)
+    assert bounds.cut_bound(WORKLOAD, objective) == pytest.approx(10e-3)
     assert bounds.relaxation_bound(WORKLOAD, objective) == pytest.approx(16e-3 / 2.1)
 
 
