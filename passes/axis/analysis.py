@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from baechi_jax.ir.attributes import FloatAttr, IntegerAttr
-from baechi_jax.ir.core import Block, Operation, OpResult, Value
+from baechi_jax.ir.core import Block, BlockArgument, Operation, OpResult, Region, Value
 from baechi_jax.ir.errors import PassError
 from baechi_jax.ir.function import argument_attributes
 from baechi_jax.ir.types import TensorType, TokenType, unplaced
@@ -64,6 +64,7 @@ def _given(function: Operation, axes: Mapping[int | Value, int]) -> tuple[dict[V
     if not axes:
         raise PassError("no input is given to follow an axis of; name at least one")
     arguments = function.body.arguments
+    names = argument_names(function)
     given: dict[Value, State] = {}
     first = ""
     size = 0
@@ -73,7 +74,7 @@ def _given(function: Operation, axes: Mapping[int | Value, int]) -> tuple[dict[V
                 f"there is no argument {key}: '{_symbol(function)}' has {len(arguments)}"
             )
         value = arguments[key] if isinstance(key, int) else key
-        name = _name(function, value)
+        name = _name(function, value, names)
         shape = shape_of(value)
         if not isinstance(unplaced(value.type), TensorType) or not (
             -len(shape) <= dimension < len(shape)
@@ -92,7 +93,7 @@ def _given(function: Operation, axes: Mapping[int | Value, int]) -> tuple[dict[V
     return given, size
 
 
-def _name(function: Operation, value: Value) -> str:
+def _name(function: Operation, value: Value, names: Sequence[str]) -> str:
     """How messages name a value that was given."""
     if isinstance(value, OpResult):
         if value.owner.parent is not function.body:
@@ -101,12 +102,12 @@ def _name(function: Operation, value: Value) -> str:
                 f"'{_symbol(function)}'; an axis starts at its arguments or its operations' results"
             )
         return f"result {value.index} of '{value.owner.name}' at {value.owner.location}"
-    if value not in function.body.arguments:
+    if not isinstance(value, BlockArgument) or value.owner is not function.body:
         raise PassError(
             f"a block argument ({value.type}) is not an argument of '{_symbol(function)}'; an axis "
             "starts at the arguments of the function or at results in its body"
         )
-    return f"argument '{argument_names(function)[value.index]}'"
+    return f"argument '{names[value.index]}'"
 
 
 def argument_names(function: Operation) -> list[str]:
@@ -148,7 +149,7 @@ class _Interpreter:
         self.ops.pop(op, None)
         operands = [self.states[value] for value in op.operands]
         states = self._without_combining(op, operands)
-        if not self._combine or self._depth:
+        if not self._combine or self._depth or control.is_call(op):
             return states
         partial = [
             (index, state.kind)
@@ -168,6 +169,7 @@ class _Interpreter:
     def _without_combining(self, op: Operation, operands: Sequence[State]) -> Sequence[State]:
         self.ops.pop(op, None)
         if all(isinstance(state, Full) for state in operands):
+            self._forget(op.regions)
             return _full(op, operands)
         if op.name in _EACH_ALONE:
             return operands
@@ -180,6 +182,18 @@ class _Interpreter:
             slices = tuple(sorted(at.slices.items()))
             self.ops[op] = OnPiece(slices, (), tuple(at.shrinks))
         return states
+
+    def _forget(self, regions: Sequence[Region]) -> None:
+        """What is in these regions is full, whatever was found before for other operands."""
+        for region in regions:
+            for block in region.blocks:
+                for argument in block.arguments:
+                    self.states.pop(argument, None)
+                for op in block.ops:
+                    self.ops.pop(op, None)
+                    for result in op.results:
+                        self.states.pop(result, None)
+                    self._forget(op.regions)
 
     def _by_rule(self, at: At) -> Sequence[State]:
         op = at.op

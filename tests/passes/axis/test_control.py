@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jax import lax
 
-from baechi_jax.passes.axis.states import Each, Running, Split
+from baechi_jax.passes.axis.states import FULL, Each, Running, Split
 from tests.passes.axis.arrays import array
 from tests.passes.axis.execution import check, compare, follow
 
@@ -259,6 +259,23 @@ def test_the_layers_of_a_scanned_net_depend_on_one_another() -> None:
 
 
 # The rest -----------------------------------------------------------------------------------------
+
+
+def test_what_a_loop_would_mix_is_combined_before_it() -> None:
+    def fn(x: Any, y: Any) -> Any:
+        total = x.sum(0)
+        return lax.scan(lambda c, _: (jnp.sin(c) + total * total, c), y, None, length=2)
+
+    args = [array(4, 3), array(3)]
+    apart = follow(fn, args, {0: 0})
+    assert apart.results == ["neither", "neither"]
+    followed = follow(fn, args, {0: 0}, combine=True)
+    assert followed.results == ["full", "full"]
+    assert not followed.report.mixed()
+    (scan,) = (op for op in followed.report.function.body.ops if op.name == "jax.scan")
+    assert followed.report.on_piece(scan).combines == ((0, "sum"),)
+    assert all(followed.report.state(v) == FULL for v in scan.body.arguments)
+    assert check(fn, args, {0: 0}, pieces=2, combine=True) == ["full", "full"]
 
 
 def test_effects_mix_only_what_they_touch() -> None:
