@@ -125,7 +125,7 @@ def test_the_warm_start_and_its_bound_are_returned_when_there_is_no_time() -> No
 def test_ctrl_c_returns_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
     workload = naive.workload([[1, 2], [5, 5]], [(0, 1)], counts=(2, 1), transfers=(True, False))
 
-    def interrupt(*_: object) -> str:
+    def interrupt(*_: object, **__: object) -> str:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(milp, "optimize", interrupt)
