@@ -33,9 +33,9 @@ SWEEP_NODES = 2500
 #: Window, nodes looked ahead, trials for each window; in turn.
 _SWEEPS = ((200, 600, 500), (300, 900, 1000), (150, 450, 1000), (250, 750, 2000))
 #: Moves of a round of annealing, for each group, and at most.
-_MOVES_PER_GROUP, _MOST_MOVES = 40, 30_000
+_MOVES_PER_GROUP, _MOST_MOVES = 30, 20_000
 #: Heat at the start of annealing, as a share of the step, in turn.
-_HEATS = (3e-3, 6e-3, 3e-3, 1e-3)
+_HEATS = (3e-3, 1e-3, 6e-3, 2e-3)
 #: How many placements get a round of their own first.
 _STARTS = 3
 #: A gap that is as good as closed, relative.
