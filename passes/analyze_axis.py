@@ -53,22 +53,25 @@ class AnalyzeAxis(Pass):
     name = "analyze-axis"
     summary = "say what becomes of an axis of chosen inputs: split, partial, full or neither"
 
-    inputs: tuple[str, ...]
+    inputs: tuple[str, ...] = ()
     axis: int = 0
     combine: bool = False
-
-    def __post_init__(self) -> None:
-        if not self.inputs:
-            raise ValueError("inputs must name at least one argument")
 
     def run(self, module: Module) -> None:
         """Replaces the attributes of an earlier run.
 
-        Raises PassError for an input that no argument is named after, or that has no such axis.
+        Raises PassError where no input is given, and for one that no argument is named after, or
+        that has no such axis.
         """
         function = module.main
+        names = argument_names(function)
+        if not self.inputs:
+            raise PassError(
+                "name the inputs whose axis to follow, as in analyze-axis{inputs=[x] axis=0}"
+                + _candidates("", names)
+            )
         _clear(function)
-        chosen = _chosen(self.inputs, argument_names(function))
+        chosen = _chosen(self.inputs, names)
         axes: dict[int | Value, int] = dict.fromkeys(chosen, self.axis)
         report = analyze(function, axes, combine=self.combine)
         _write(function, report)
