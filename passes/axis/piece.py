@@ -34,18 +34,23 @@ def on_piece(
     if not 0 <= index < pieces:
         raise PassError(f"there is no piece {index} of {pieces}; count from 0")
     made: list[Operation] = []
-    operands = _operands(op, report, pieces, index, mapping, made)
-    for result in op.results:
+    sources, results = list(enumerate(op.operands)), list(op.results)
+    if op.name == "jax.optimization_barrier":
+        # Each operand passes alone: those that are mixed stay behind.
+        sources = [each for each in sources if not isinstance(report.state(each[1]), Neither)]
+        results = [each for each in results if not isinstance(report.state(each), Neither)]
+    operands = _operands(op, sources, report, pieces, index, mapping, made)
+    for result in results:
         _refuse_mixed(op, report, result)
     copy = Operation(
         op.name,
         operands,
-        [report.piece_type(result, pieces) for result in op.results],
+        [report.piece_type(result, pieces) for result in results],
         {**op.attributes, **report.shrink(op, pieces)},
         (),
         op.location,
     )
-    for old, new in zip(op.results, copy.results):
+    for old, new in zip(results, copy.results):
         new.name = old.name
         mapping[old] = new
     for region in op.regions:
@@ -67,6 +72,7 @@ def _block(
 
 def _operands(
     op: Operation,
+    sources: Sequence[tuple[int, Value]],
     report: AxisReport,
     pieces: int,
     index: int,
@@ -75,7 +81,7 @@ def _operands(
 ) -> Sequence[Value]:
     slices = dict(report.on_piece(op).slices)
     operands: list[Value] = []
-    for position, value in enumerate(op.operands):
+    for position, value in sources:
         _refuse_mixed(op, report, value)
         piece = mapping[value]
         if position in slices and pieces > 1:

@@ -109,7 +109,9 @@ def compare(followed: Followed, args: Sequence[Any], pieces: int, rtol: float = 
     compared: list[Value] = [v for v in body.arguments if isinstance(v.type, TensorType)]
     for op in body.ops[:-1]:
         ops.append(op.clone(whole))
-        if any(isinstance(report.state(v), Neither) for v in (*op.operands, *op.results)):
+        results = [v for v in op.results if not isinstance(report.state(v), Neither)]
+        mixed = any(isinstance(report.state(v), Neither) for v in (*op.operands, *op.results))
+        if mixed and op.name != "jax.optimization_barrier":
             continue
         sources = [op.operands[operand] for operand, _ in report.on_piece(op).combines]
         for source in sources:
@@ -118,8 +120,8 @@ def compare(followed: Followed, args: Sequence[Any], pieces: int, rtol: float = 
         for index, mapping in enumerate(maps):
             local = {**mapping, **{source: combined[source] for source in sources}}
             ops += on_piece(op, report, pieces, index, local)
-            mapping.update((result, local[result]) for result in op.results)
-        compared += [v for v in op.results if isinstance(v.type, TensorType)]
+            mapping.update((result, local[result]) for result in results)
+        compared += [v for v in results if isinstance(v.type, TensorType)]
     outputs = [whole[value] for value in compared]
     for mapping in maps:
         outputs += [mapping[value] for value in compared]

@@ -132,7 +132,8 @@ def test_unsigned_sums_may_wrap_and_are_not_converted() -> None:
 
 def test_barrier_keeps_each_operand_apart() -> None:
     def fn(x: Any, y: Any) -> Any:
-        return lax.optimization_barrier((x, x.sum(), x[::-1], y))
+        a, b, c, d = lax.optimization_barrier((x, x.sum(), x[::-1], y))
+        return a * 2, b, c, d
 
     states = check(fn, [array(4, 3), array(2)], {0: 0})
     assert states == ["split 0", "partial sum", "neither", "full"]
