@@ -21,8 +21,12 @@ from baechi_jax.passes.cost.primitives import BITCAST, BROADCAST, ELEMENTWISE, E
 #: Kinds whose result may live inside the kernel that reads it, and that may hold what they read.
 _FUSIBLE = frozenset({ELEMENTWISE, EXPENSIVE, BROADCAST, MOVE, BITCAST})
 
-#: Cheap, but XLA emits them badly, and not twice.
+#: Cheap, but XLA emits them badly, and not twice...
 _ONCE = frozenset({"jax.gather", "jax.pad", "jax.concatenate"})
+
+#: ...unless a bitcast reads them: then once for every shape that a kernel needs in memory, and once
+#: more if something else reads them, too.
+_PER_SHAPE = frozenset({"jax.pad", "jax.concatenate"})
 
 
 @dataclass(slots=True)
@@ -87,7 +91,12 @@ class _Fusion:
         kinds, start = lowered.kinds, self.library.start
         readers = lowered.readers[value]
         op = lowered.ops[node]
-        once = kinds[node] is EXPENSIVE or (op is not None and op.name in _ONCE)
+        per_shape = (
+            op is not None
+            and op.name in _PER_SHAPE
+            and any(kinds[reader] is BITCAST for reader in readers)
+        )
+        once = kinds[node] is EXPENSIVE or (op is not None and op.name in _ONCE and not per_shape)
         several = once and sum(copies[reader] for reader in readers) > 1
         holding: list[int] = []
         needed = value in self.kept or not readers
@@ -101,11 +110,29 @@ class _Fusion:
         if not needed:
             self.inside[value] = None
             copies[node] = sum(copies[reader] for reader in holding)
+            if per_shape:
+                self.written[value] = self._shapes_and_others(readers)
             return
         self.written[value] = True
         if holding and not once and self._reads_one_large(node, value):
             self.inside[value] = set(holding)
             copies[node] = 1 + sum(copies[reader] for reader in holding)
+
+    def _shapes_and_others(self, readers: list[int]) -> bool:
+        """Whether some read a value under another shape from memory, and others inside a kernel."""
+        lowered = self.lowered
+        shapes = others = False
+        for reader in readers:
+            if lowered.kinds[reader] is not BITCAST:
+                others = True
+                continue
+            shape = lowered.writes[reader][0]
+            shapes = shapes or self.written[shape]
+            others = others or any(
+                lowered.kinds[r] in _FUSIBLE and self.library.start[r] < 0
+                for r in lowered.readers[shape]
+            )
+        return shapes and others
 
     def _reads_one_large(self, node: int, value: int) -> bool:
         """Whether computing ``value`` again reads no more than reading it."""

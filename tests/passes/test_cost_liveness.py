@@ -79,6 +79,22 @@ _BLOCK = {
 }
 
 
+def _split_heads(p: Any, x: jax.Array) -> jax.Array:
+    """Attention whose heads are cut apart by ``jnp.split``: their gradients are concatenated."""
+    b, t, d = x.shape
+    q, k, v = jnp.split((x @ p["qkv"] + p["bias"]).reshape(b, t, 12, d // 4), 3, axis=2)
+    weights = jax.nn.softmax(jnp.einsum("bthd,bshd->bhts", q, k) / 8.0, axis=-1)
+    return x + jnp.einsum("bhts,bshd->bthd", weights, v).reshape(b, t, d) @ p["o"]
+
+
+_HEADS = {"qkv": _f(256, 768), "bias": _f(768), "o": _f(256, 256)}
+
+
+def _reshaped_twice(x: jax.Array, y: jax.Array, w: jax.Array, z: jax.Array) -> Any:
+    joined = jnp.concatenate([x * 2, y], 1)
+    return joined.reshape(-1, 64) @ w, z @ joined.reshape(64, -1)
+
+
 def _block_loss(params: Any, batch: Any) -> jax.Array:
     x, y = batch
     for p in params:
@@ -163,6 +179,12 @@ _CASES: dict[str, Case] = {
     "transformer step": (_adam(_block_loss), (_state([_BLOCK] * 2), (_X, _X)), (0,)),
     "transformer layer forward": (_block, (_BLOCK, _X), ()),
     "transformer layer backward": (_backward(_block), (_BLOCK, _X, _X), ()),
+    "split heads backward": (_backward(_split_heads), (_HEADS, _X, _X), ()),
+    "concatenation under two shapes": (
+        _reshaped_twice,
+        (_f(64, 96, 64), _f(64, 96, 64), _f(64, 256), _f(32, 64)),
+        (),
+    ),
     "conv step": (
         _adam(_conv_loss),
         (_state(_CONV), (_f(16, 32, 32, 3), _f(16, dtype="int32"))),
