@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from baechi_jax.ir.core import Block, Operation, Value
@@ -174,6 +175,7 @@ def _combined(
 
 
 def _array(value: Any) -> Any:
+    value = jnp.asarray(value)
     if jax.dtypes.issubdtype(value.dtype, jax.dtypes.prng_key):
         value = jax.random.key_data(value)
     array = np.asarray(value)
