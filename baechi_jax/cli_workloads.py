@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 
 from baechi_jax.cli_errors import told_errors
-from baechi_jax.cli_progress import Interrupts, progress_line
+from baechi_jax.cli_progress import progress_line
+from baechi_jax.passes.placement.interrupts import Interrupts
 
 if TYPE_CHECKING:
     from baechi_jax.passes.placement.budget import Budget

@@ -26,7 +26,8 @@ def describe(op: Operation, message: str) -> str:
 
 def source_line(op: Operation) -> str:
     """The line of source that ``op`` comes from; empty where it cannot be read."""
-    if not op.location.file or op.location.line < 1:
+    # A name with a null byte, which text may spell, is none that the system takes.
+    if not op.location.file or op.location.line < 1 or "\0" in op.location.file:
         return ""
     import linecache
 

@@ -129,7 +129,16 @@ class MemoryWalk:
         order = align_results(op, self.pairs[index])
         donated = {operand for operand, _ in self.pairs[index]}
         found = program.temporary_bytes(inputs, body.terminator.operands, donated, order)
-        self.account.temporary_bytes[index] = max(0, known - supposed + found)
+        needed = max(0, known - supposed + found)
+        if donated:
+            kept = program.temporary_bytes(inputs, body.terminator.operands, (), order)
+            alone = max(0, known - supposed + kept)
+            if needed - alone > sum(buffer.nbytes for buffer in self.donated[index]):
+                # The copies that XLA makes of these operands take more than they give.
+                self.donated[index].clear()
+                self.pairs[index].clear()
+                needed = alone
+        self.account.temporary_bytes[index] = needed
 
     def _copies_ended(self, buffer: Buffer, index: int) -> bool:
         """Whether every send of ``buffer`` is proven to have ended, after a wait if allowed."""

@@ -1,6 +1,7 @@
 """Shared test set-up: eight virtual CPU devices, slow tests on request, paths to shared data."""
 
 import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,11 @@ os.environ["XLA_FLAGS"] = (
     os.environ.get("XLA_FLAGS", "") + " --xla_force_host_platform_device_count=8"
 )
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
+
+# A shell's background jobs start with Ctrl-C ignored, and hand that on to the processes that tests
+# of Ctrl-C start.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # The same examples in every run: a failure is the change's, not the day's. To look for new ones:
 # pytest --hypothesis-profile=search

@@ -53,6 +53,11 @@ def fails(op: Operation, *parts: str) -> str:
 # The message --------------------------------------------------------------------------------------
 
 
+def test_a_file_name_that_no_system_takes_has_no_line_to_show() -> None:
+    module = main("""    "jax.bad"() ({}) : () -> () loc("\\00":3:0)""")
+    assert "region 0 must end with 'baechi.yield'" in fails(module)
+
+
 def test_a_message_shows_the_op_its_source_line_and_its_neighbours(
     tmp_path: Path,
 ) -> None:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from baechi_jax.passes.placement.interrupts import hears_interrupts
 from baechi_jax.passes.placement.latency.auto import place_auto
 from baechi_jax.passes.placement.latency.bounds import path_bound, work_bound
 from baechi_jax.passes.placement.latency.candidates import (
@@ -125,10 +126,13 @@ def place_milp(workload: Workload, objective: Latency, budget: Budget) -> Partit
 
 #: Every placer for latency.
 PLACERS: Mapping[str, Callable[[Workload, Latency, Budget], Partitioning]] = {
-    "auto": place_auto,
-    "greedy": place_greedy,
-    "local-search": place_local_search,
-    "milp-latency": place_milp,
-    "one-device": place_one_device,
-    "series": place_series,
+    name: hears_interrupts(placer)
+    for name, placer in {
+        "auto": place_auto,
+        "greedy": place_greedy,
+        "local-search": place_local_search,
+        "milp-latency": place_milp,
+        "one-device": place_one_device,
+        "series": place_series,
+    }.items()
 }

@@ -14,7 +14,7 @@ from baechi_jax.passes.axis.states import FULL, Each, Running, Split
 from tests.passes.axis.arrays import array
 from tests.passes.axis.execution import check, compare, follow
 
-few = settings(max_examples=4, deadline=None)
+few = settings(max_examples=2, deadline=None)
 
 
 def test_calls_are_their_bodies() -> None:
@@ -295,6 +295,7 @@ def test_effects_mix_only_what_they_touch() -> None:
     assert follow(noted, [array(4, 3)], {0: 1}).results == ["split 1"]
 
 
+@pytest.mark.slow
 def test_linear_solves() -> None:
     def fn(a: Any, b: Any) -> Any:
         return jnp.linalg.solve(a, b), jnp.linalg.inv(a)

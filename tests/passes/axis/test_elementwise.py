@@ -13,7 +13,7 @@ from jax import lax
 from tests.passes.axis.arrays import array
 from tests.passes.axis.execution import check, follow
 
-few = settings(max_examples=15, deadline=None)
+few = settings(max_examples=8, deadline=None)
 
 UNARY: list[Callable[..., Any]] = [
     jnp.exp, jnp.tanh, jnp.sin, lax.neg, lax.abs, lax.floor, lax.sign, lax.square,

@@ -12,7 +12,7 @@ from jax import lax
 from tests.passes.axis.arrays import array, integers
 from tests.passes.axis.execution import check, follow
 
-few = settings(max_examples=5, deadline=None)
+few = settings(max_examples=3, deadline=None)
 MODES = ["clip", "fill", "promise_in_bounds"]
 
 

@@ -13,7 +13,7 @@ from jax import lax
 from tests.passes.axis.arrays import array
 from tests.passes.axis.execution import check, follow
 
-few = settings(max_examples=6, deadline=None)
+few = settings(max_examples=3, deadline=None)
 
 SHAPES = st.lists(st.integers(1, 3), min_size=1, max_size=4)
 
