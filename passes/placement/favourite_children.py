@@ -125,6 +125,8 @@ class _Solving:
         self.time_limit = time_limit
         self.choices = choices
         self.deadline = time.perf_counter() + time_limit
+        #: ``_bare_ways`` of the graph, once they are known.
+        self.bare: tuple[NDArray[np.float64], NDArray[np.float64]] | None = None
 
     def without_transfers(self) -> float:
         """The longest way when nothing is sent."""
@@ -137,7 +139,9 @@ class _Solving:
 
     def run(self, edges: NDArray[np.int64]) -> tuple[NDArray[np.float64], float]:
         """``y`` of all edges, zero but for ``edges``, and the value of the program over those."""
-        program, chains = _program(self.graph, edges)
+        if self.bare is None:
+            self.bare = _bare_ways(self.graph)
+        program, chains = _program(self.graph, edges, self.bare)
         left = max(1e-6, self.deadline - time.perf_counter())
         left = min(left, self.time_limit)
         found = solve(program, "m-sct", seed=self.seed, solver=self.solver, time_limit=left)
@@ -160,7 +164,7 @@ def _in_parts(solving: _Solving) -> tuple[NDArray[np.float64], float]:
 
     graph = solving.graph
     source, target, seconds, cost = graph.source, graph.target, graph.seconds, graph.cost
-    head, tail = ways(source, target, seconds, np.zeros(len(cost)))
+    head, tail = solving.bare = ways(source, target, seconds, np.zeros(len(cost)))
     bound = float((head + seconds + tail).max())
 
     def lengths(costs: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -193,19 +197,23 @@ def _in_parts(solving: _Solving) -> tuple[NDArray[np.float64], float]:
     return near, bound
 
 
-def _program(graph: _Graph, edges: NDArray[np.int64]) -> tuple[LinearProgram, int]:
+def _program(
+    graph: _Graph,
+    edges: NDArray[np.int64],
+    bare: tuple[NDArray[np.float64], NDArray[np.float64]],
+) -> tuple[LinearProgram, int]:
     """The program over ``edges``: makespan, start of each chain there, ``y`` of each edge.
 
     The second result is the number of chains. A chain starts no earlier than without any transfer
     where none of its edges in is there, and ends as early before the makespan where none of its
-    edges out is.
+    edges out is; ``bare`` are these ways.
     """
     ends = np.concatenate((graph.source[edges], graph.target[edges]))
     chains, index = np.unique(ends, return_inverse=True)
     count, size = len(edges), len(chains)
     source, target = index[:count], index[count:]
     seconds, cost, free = graph.seconds, graph.cost[edges], graph.free[edges]
-    alone_head, alone_tail = _bare_ways(graph)
+    alone_head, alone_tail = bare
     start_lower = np.zeros(size)
     is_source = np.ones(size, dtype=np.bool_)
     is_source[target] = False
