@@ -19,7 +19,10 @@ What is left out without changing the program:
   favourite;
 - edges that are the only one out of their start and into their end: ``x = 0`` costs nothing, so
   both ends become one node;
-- ``s_i + k_i <= w`` where ``i`` has successors.
+- ``s_i + k_i <= w`` where ``i`` has successors;
+- starts of nodes with one edge on one side and few on the other: rows go past them.
+
+The solver starts where every transfer takes its full time and each start has its latest row tight.
 
 Large programs are solved on part of the edges first. The longest way without any transfer bounds
 ``w`` from below. A greedy ``y`` leaves ways that are longer; their edges (in later rounds also
@@ -51,6 +54,8 @@ if TYPE_CHECKING:
 THRESHOLD = 0.1
 #: From so many edges on, part of them first; that takes numba, half a second to load.
 _LARGE = 2000
+#: Edges on the other side of a chain that has one edge on one side, up to which it is bridged.
+_BRIDGED = 3
 #: Rounds of the greedy completion.
 _PASSES = 20
 #: Relative difference up to which two values are one, as solvers see it.
@@ -202,11 +207,11 @@ def _program(
     edges: NDArray[np.int64],
     bare: tuple[NDArray[np.float64], NDArray[np.float64]],
 ) -> tuple[LinearProgram, int]:
-    """The program over ``edges``: makespan, start of each chain there, ``y`` of each edge.
+    """The program over ``edges``: makespan, start of each chain left there, ``y`` of each edge.
 
     The second result is the number of chains. A chain starts no earlier than without any transfer
     where none of its edges in is there, and ends as early before the makespan where none of its
-    edges out is; ``bare`` are these ways.
+    edges out is; ``bare`` are these ways. Chains that ``_join`` bridges have no start.
     """
     ends = np.concatenate((graph.source[edges], graph.target[edges]))
     chains, index = np.unique(ends, return_inverse=True)
@@ -214,25 +219,33 @@ def _program(
     source, target = index[:count], index[count:]
     seconds, cost, free = graph.seconds, graph.cost[edges], graph.free[edges]
     alone_head, alone_tail = bare
-    start_lower = np.zeros(size)
     is_source = np.ones(size, dtype=np.bool_)
     is_source[target] = False
-    start_lower[is_source] = alone_head[chains[is_source]]
     is_sink = np.ones(size, dtype=np.bool_)
     is_sink[source] = False
+    ways = _join(source, target, seconds[chains[source]] + cost, size)
+    left = np.flatnonzero(ways.left)
+    number = np.full(size, -1)
+    number[left] = np.arange(len(left))
+    start_lower = np.where(is_source, alone_head[chains], 0.0)[left]
+    start_upper = np.where(is_source, alone_head[chains], np.inf)[left]
     sinks = np.flatnonzero(is_sink)
-    # s_j - s_i + c y >= k_i + c, then w - s_i >= k_i + its tail, then the sums of y.
-    order = np.arange(count)
-    rows = [order, order, order, count + np.arange(len(sinks)), count + np.arange(len(sinks))]
-    columns = [1 + target, 1 + source, 1 + size + order, np.zeros(len(sinks), int), 1 + sinks]
-    ones = np.ones(len(sinks))
-    values = [np.ones(count), -np.ones(count), cost, ones, -ones]
-    lower = [
-        seconds[chains[source]] + cost,
-        seconds[chains[sinks]] + alone_tail[chains[sinks]],
+    # s_j - s_i + sum of c y >= k + c all the way, then w - s_i >= k_i + its tail, then sums of y.
+    order, after = np.arange(len(ways.least)), len(ways.least) + np.arange(len(sinks))
+    first_y = 1 + len(left)
+    rows = [order, order, np.repeat(order, ways.lengths), after, after]
+    columns = [
+        1 + number[ways.target],
+        1 + number[ways.source],
+        first_y + ways.edges,
+        np.zeros(len(sinks), int),
+        1 + number[sinks],
     ]
-    upper = [np.full(count + len(sinks), np.inf)]
-    done = count + len(sinks)
+    ones = np.ones(len(order))
+    values = [ones, -ones, cost[ways.edges], np.ones(len(sinks)), -np.ones(len(sinks))]
+    lower = [ways.least, seconds[chains[sinks]] + alone_tail[chains[sinks]]]
+    done = len(order) + len(sinks)
+    upper = [np.full(done, np.inf)]
     for end in (source, target):
         degree = np.bincount(end[free], minlength=size)
         several = np.flatnonzero(degree > 1)
@@ -240,7 +253,7 @@ def _program(
         row_of[several] = done + np.arange(len(several))
         inside = np.flatnonzero(free & (row_of[end] >= 0))
         rows.append(row_of[end[inside]])
-        columns.append(1 + size + inside)
+        columns.append(first_y + inside)
         values.append(np.ones(len(inside)))
         lower.append(np.full(len(several), -np.inf))
         upper.append(np.ones(len(several)))
@@ -252,24 +265,108 @@ def _program(
     by_row = np.argsort(row, kind="stable")
     starts = np.zeros(done + 1, dtype=np.int64)
     np.cumsum(np.bincount(row, minlength=done), out=starts[1:])
-    columns_count = 1 + size + count
-    top = np.full(columns_count, np.inf)
-    top[1 + size :] = np.where(free, 1.0, 0.0)
-    weight = np.zeros(columns_count)
+    weight = np.zeros(first_y + count)
     weight[0] = 1.0
+    tight = _longest(
+        np.concatenate((1 + number[ways.source], 1 + number[sinks])),
+        np.concatenate((1 + number[ways.target], np.zeros(len(sinks), dtype=np.int64))),
+        np.concatenate(lower[:2]),
+        np.concatenate((np.zeros(1), start_lower)),
+    )
+    basic = np.zeros(first_y + count, dtype=np.bool_)
+    basic[:first_y] = tight >= 0
+    slack = np.ones(done, dtype=np.bool_)
+    slack[tight[tight >= 0]] = False
     return (
         LinearProgram(
             cost=weight,
             lower=np.concatenate((np.zeros(1), start_lower, np.zeros(count))),
-            upper=top,
+            upper=np.concatenate(([np.inf], start_upper, np.where(free, 1.0, 0.0))),
             row_lower=np.concatenate(lower),
             row_upper=np.concatenate(upper),
             starts=starts,
             columns=column[by_row].astype(np.int64),
             values=value[by_row],
+            basic_columns=basic,
+            basic_rows=slack,
         ),
-        size,
+        len(left),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class _Ways:
+    """What is left of edges when chains between them are bridged; sorted by source."""
+
+    #: Of each chain, whether it is left.
+    left: NDArray[np.bool_]
+    source: NDArray[np.int64]
+    target: NDArray[np.int64]
+    #: From start to start when every transfer takes its full time.
+    least: NDArray[np.float64]
+    #: How many edges each joins, and these edges, one way after the other.
+    lengths: NDArray[np.int64]
+    edges: NDArray[np.int64]
+
+
+def _join(
+    source: NDArray[np.int64], target: NDArray[np.int64], least: NDArray[np.float64], size: int
+) -> _Ways:
+    """Bridge chains that have one edge on one side and at most ``_BRIDGED`` on the other.
+
+    Such a chain may start as soon as its one edge in lets it, or as late as its one edge out does,
+    so that its start need not be a variable.
+    """
+    begin, end, time = source.tolist(), target.tolist(), least.tolist()
+    parts: list[tuple[int, ...]] = [(edge,) for edge in range(len(begin))]
+    out: list[list[int]] = [[] for _ in range(size)]
+    into: list[list[int]] = [[] for _ in range(size)]
+    for way, (a, b) in enumerate(zip(begin, end)):
+        out[a].append(way)
+        into[b].append(way)
+    left = np.ones(size, dtype=np.bool_)
+    for chain in (*range(size), *range(size)):
+        before, after = into[chain], out[chain]
+        if min(len(before), len(after)) != 1 or max(len(before), len(after)) > _BRIDGED:
+            continue
+        left[chain] = False
+        into[chain], out[chain] = [], []
+        for one in before:
+            out[begin[one]].remove(one)
+        for other in after:
+            into[end[other]].remove(other)
+        for one in before:
+            for other in after:
+                out[begin[one]].append(len(begin))
+                into[end[other]].append(len(begin))
+                begin.append(begin[one])
+                end.append(end[other])
+                time.append(time[one] + time[other])
+                parts.append(parts[one] + parts[other])
+    kept = [way for ways in out for way in ways]
+    return _Ways(
+        left,
+        np.array([begin[way] for way in kept], dtype=np.int64),
+        np.array([end[way] for way in kept], dtype=np.int64),
+        np.array([time[way] for way in kept]),
+        np.array([len(parts[way]) for way in kept], dtype=np.int64),
+        np.array([edge for way in kept for edge in parts[way]], dtype=np.int64),
+    )
+
+
+def _longest(
+    source: NDArray[np.int64],
+    target: NDArray[np.int64],
+    time: NDArray[np.float64],
+    start: NDArray[np.float64],
+) -> NDArray[np.int64]:
+    """The way that makes each node start when it does, or -1; ways sorted by source."""
+    starts = start.tolist()
+    found = [-1] * len(starts)
+    for way, (a, b, takes) in enumerate(zip(source.tolist(), target.tolist(), time.tolist())):
+        if found[b] < 0 or starts[a] + takes > starts[b]:
+            starts[b], found[b] = starts[a] + takes, way
+    return np.array(found, dtype=np.int64)
 
 
 def _bare_ways(graph: _Graph) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

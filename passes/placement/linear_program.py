@@ -36,7 +36,9 @@ _DOUBLES = (
 class LinearProgram:
     """Minimise ``cost x`` with ``row_lower <= A x <= row_upper`` and ``lower <= x <= upper``.
 
-    ``A`` by rows: entries ``starts[i]`` to ``starts[i + 1]`` of ``columns`` and ``values``.
+    ``A`` by rows: entries ``starts[i]`` to ``starts[i + 1]`` of ``columns`` and ``values``. HiGHS
+    starts at the basis of ``basic_columns`` and ``basic_rows``, as many as there are rows; the
+    other columns are at their lower bounds, and so are the other rows. It does not presolve then.
     """
 
     cost: NDArray[np.float64]
@@ -47,6 +49,8 @@ class LinearProgram:
     starts: NDArray[np.int64]
     columns: NDArray[np.int64]
     values: NDArray[np.float64]
+    basic_columns: NDArray[np.bool_]
+    basic_rows: NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +89,7 @@ def _hand_over(model: mip.Model, program: LinearProgram) -> None:
     def doubles(values: NDArray[np.float64]) -> object:
         return highs.ffi.from_buffer("double[]", np.ascontiguousarray(values, dtype=np.float64))
 
-    def integers(values: NDArray[np.int64]) -> object:
+    def integers(values: NDArray[np.int64] | NDArray[np.bool_]) -> object:
         return highs.ffi.from_buffer("HighsInt[]", np.ascontiguousarray(values, dtype=np.int32))
 
     library, handle = highs.highslib, model.solver._model
@@ -112,6 +116,9 @@ def _hand_over(model: mip.Model, program: LinearProgram) -> None:
     )
     # 1 is a warning: small values were dropped.
     assert status in (0, 1), f"HiGHS refused a program: {status}"
+    basis = (integers(program.basic_columns), integers(program.basic_rows))
+    status = library.Highs_setBasis(handle, *basis)
+    assert status == 0, f"HiGHS refused a basis: {status}"
     # As python-mip does after it has read a model from a file.
     model.solver._col_committed = len(program.cost)
     model.solver._row_committed = len(program.row_lower)
