@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from baechi_jax.passes.placement.baselines import group_edges
+from baechi_jax.passes.placement.flat import starts
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -175,12 +176,8 @@ class ChannelSearch:
         near = np.array([other for each in edges for other in each], dtype=np.int64)
         return (
             movable,
-            _starts(np.bincount(problem.group, minlength=problem.groups)),
+            starts(np.bincount(problem.group, minlength=problem.groups)),
             members,
-            _starts(np.array([len(each) for each in edges], dtype=np.int64)),
+            starts(np.array([len(each) for each in edges], dtype=np.int64)),
             near,
         )
-
-
-def _starts(counts: NDArray[np.int64]) -> NDArray[np.int64]:
-    return np.concatenate((np.zeros(1, dtype=np.int64), np.cumsum(counts, dtype=np.int64)))

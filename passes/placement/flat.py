@@ -58,13 +58,13 @@ class FlatGraph:
         by_edge = np.lexsort((tensor_of, readers, sources))
         from_task = ~problem.is_argument[sources]
         return FlatGraph(
-            read_starts=_starts(readers, nodes),
+            read_starts=starts(np.bincount(readers, minlength=nodes)),
             reads=np.ascontiguousarray(tensor_of[by_reader]),
-            reader_starts=_starts(tensor_of, tensors),
+            reader_starts=starts(np.bincount(tensor_of, minlength=tensors)),
             readers=np.ascontiguousarray(readers),
-            give_starts=_starts(problem.producer, nodes),
+            give_starts=starts(np.bincount(problem.producer, minlength=nodes)),
             gives=np.argsort(problem.producer, kind="stable"),
-            out_starts=_starts(sources, nodes),
+            out_starts=starts(np.bincount(sources, minlength=nodes)),
             out_readers=np.ascontiguousarray(readers[by_edge]),
             out_tensors=np.ascontiguousarray(tensor_of[by_edge]),
             task_reads=np.bincount(readers[from_task], minlength=nodes).astype(np.int64),
@@ -87,7 +87,6 @@ def breadth_first(flat: FlatGraph) -> NDArray[np.int64]:
     return position
 
 
-def _starts(owner: NDArray[np.int64], count: int) -> NDArray[np.int64]:
-    starts = np.zeros(count + 1, dtype=np.int64)
-    np.cumsum(np.bincount(owner, minlength=count), out=starts[1:])
-    return starts
+def starts(counts: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Where each row of ``counts`` elements starts when all lie one after another; ``[n + 1]``."""
+    return np.concatenate((np.zeros(1, dtype=np.int64), np.cumsum(counts, dtype=np.int64)))

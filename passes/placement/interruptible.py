@@ -24,6 +24,13 @@ GRACE_SECONDS = 3.0
 INTERRUPTED = "INTERRUPTED"
 
 
+def status_name(status: str) -> str:
+    """What ``optimize`` returns, by the names of results of placers."""
+    if status in ("INFEASIBLE", "INT_INFEASIBLE"):
+        return "infeasible"
+    return {"OPTIMAL": "optimal", INTERRUPTED: "interrupted"}.get(status, "time limit")
+
+
 def optimize(
     model: mip.Model,
     max_seconds: float,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from baechi_jax.passes.placement.flat import starts
 from baechi_jax.passes.placement.fusion import Fused
 from baechi_jax.passes.placement.ledger import Ledger, Profiles
 from baechi_jax.passes.placement.units import Units
@@ -89,7 +90,7 @@ def _graph(problem: PlacementProblem, favourite_child: Sequence[int] | None) -> 
         readers=flat.readers,
         give_starts=flat.give_starts,
         gives=flat.gives,
-        member_starts=_starts(np.bincount(problem.group, minlength=problem.groups)),
+        member_starts=starts(np.bincount(problem.group, minlength=problem.groups)),
         members=by_group,
         allowed=problem.allowed_mask,
         processor=machine.processor,
@@ -116,7 +117,7 @@ def _along(problem: PlacementProblem) -> tuple[NDArray[np.int64], NDArray[np.int
     readers, owners = np.divmod(pairs, max(1, problem.groups))
     by_reader = np.argsort(readers, kind="stable")
     return (
-        _starts(np.bincount(readers, minlength=problem.groups)),
+        starts(np.bincount(readers, minlength=problem.groups)),
         np.ascontiguousarray(owners[by_reader]),
     )
 
@@ -177,8 +178,4 @@ def _state(problem: PlacementProblem) -> State:
 def _table(rows: list[list[tuple[int, int, int]]]) -> tuple[NDArray[np.int64], ...]:
     flat = np.array(list(chain.from_iterable(rows)), dtype=np.int64).reshape(-1, 3)
     columns = (np.ascontiguousarray(flat[:, column]) for column in range(3))
-    return (_starts(np.array([len(row) for row in rows], dtype=np.int64)), *columns)
-
-
-def _starts(counts: NDArray[np.int64]) -> NDArray[np.int64]:
-    return np.concatenate((np.zeros(1, dtype=np.int64), np.cumsum(counts, dtype=np.int64)))
+    return (starts(np.array([len(row) for row in rows], dtype=np.int64)), *columns)

@@ -148,7 +148,7 @@ class _Search:
         shorter = outcome.makespan_seconds <= wanted
         if excess and (shorter or self.excess):
             # Other rules take less memory, and seldom less time.
-            outcome = judge(self.problem, assignment)
+            outcome = judge(self.problem, assignment, played=outcome)
             excess = outcome.excess_bytes(self.limits)
             shorter = outcome.makespan_seconds <= wanted
         if excess < self.excess or (excess == self.excess and shorter):

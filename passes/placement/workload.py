@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from baechi_jax.ir.errors import BaechiError
+from baechi_jax.passes.placement.flat import starts
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -99,9 +100,7 @@ def compressed(
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """``values`` grouped by ``keys`` in ``[0, size)``, in CSR form; order within a key is kept."""
     order = np.argsort(keys, kind="stable")
-    pointers = np.zeros(size + 1, np.int64)
-    np.cumsum(np.bincount(keys, minlength=size), out=pointers[1:])
-    return pointers, np.ascontiguousarray(values[order])
+    return starts(np.bincount(keys, minlength=size)), np.ascontiguousarray(values[order])
 
 
 def topological_order(workload: Workload) -> NDArray[np.int64]:

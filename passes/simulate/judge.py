@@ -32,18 +32,25 @@ ALL_RULES = (LONGEST_WAY, PROGRAM_ORDER, STRICT_ORDER)
 
 
 def judge(
-    problem: PlacementProblem, assignment: Sequence[int], rules: Sequence[int] = RULES
+    problem: PlacementProblem,
+    assignment: Sequence[int],
+    rules: Sequence[int] = RULES,
+    played: Simulation | None = None,
 ) -> Simulation:
     """Simulate under one rule after another until one keeps the memory limits.
 
-    If none does, the one that is above them by the fewest bytes; of equals, the shorter. Raises
-    PlacementProblemError when the assignment does not fit the problem.
+    If none does, the one that is above them by the fewest bytes; of equals, the shorter. ``played``
+    is the simulation under the first rule, where that is known. Raises PlacementProblemError when
+    the assignment does not fit the problem.
     """
-    return judge_with_rule(problem, assignment, rules)[0]
+    return judge_with_rule(problem, assignment, rules, played)[0]
 
 
 def judge_with_rule(
-    problem: PlacementProblem, assignment: Sequence[int], rules: Sequence[int] = RULES
+    problem: PlacementProblem,
+    assignment: Sequence[int],
+    rules: Sequence[int] = RULES,
+    played: Simulation | None = None,
 ) -> tuple[Simulation, int]:
     """``judge``, and the rule that it chose."""
     limits = problem.lists.limit_bytes
@@ -52,7 +59,8 @@ def judge_with_rule(
     best: tuple[int, float, int] | None = None
     chosen: Simulation | None = None
     for rule in rules:
-        simulation = play(problem, assignment, rule)
+        simulation = played if played is not None else play(problem, assignment, rule)
+        played = None
         excess = simulation.excess_bytes(limits)
         key = (excess, simulation.makespan_seconds, rule)
         if best is None or key < best:

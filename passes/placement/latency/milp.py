@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from baechi_jax.passes.placement.interruptible import INTERRUPTED, optimize
+from baechi_jax.passes.placement.interruptible import optimize, status_name
 from baechi_jax.passes.placement.latency.judge import latency_seconds
 from baechi_jax.passes.placement.latency.program import LatencyProgram
 from baechi_jax.passes.placement.latency.timeline import Timeline
@@ -59,17 +59,16 @@ def solve_latency_milp(
         _start_from(program, start)
     program.model.max_mip_gap = gap
     try:
-        status = optimize(program.model, time_limit_seconds, keep_best=True)
+        status = status_name(optimize(program.model, time_limit_seconds, keep_best=True))
     except KeyboardInterrupt:
         return LatencyMilpResult(start, "interrupted", bound_seconds)
-    if status in ("INFEASIBLE", "INT_INFEASIBLE"):
-        return LatencyMilpResult(None, "infeasible", float("inf"))
+    if status == "infeasible":
+        return LatencyMilpResult(None, status, float("inf"))
     bound = float(program.model.objective_bound) * unit
     # The solver's tolerance is about one part in a million.
     bound = bound * (1 - 2e-6) if np.isfinite(bound) and bound > 0 else 0.0
-    name = {"OPTIMAL": "optimal", INTERRUPTED: "interrupted"}.get(status, "time limit")
     found = _decode(program) if program.model.num_solutions else start
-    return LatencyMilpResult(found, name, max(bound, bound_seconds))
+    return LatencyMilpResult(found, status, max(bound, bound_seconds))
 
 
 def _most_seconds(workload: Workload) -> float:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from baechi_jax.passes.placement.interruptible import INTERRUPTED, optimize
+from baechi_jax.passes.placement.interruptible import optimize, status_name
 from baechi_jax.passes.placement.partitioning import Throughput
 from baechi_jax.passes.placement.split import Split, evaluate
 from baechi_jax.passes.placement.throughput.nets import Nets
@@ -135,14 +135,9 @@ def _run(program: Program, seconds: float, max_nodes: int | None, gap: float) ->
     """The status by our names; ``stuck`` if the model cannot be read."""
     program.model.max_mip_gap = gap
     try:
-        status = optimize(program.model, seconds, max_nodes=max_nodes, keep_best=True)
+        return status_name(optimize(program.model, seconds, max_nodes=max_nodes, keep_best=True))
     except KeyboardInterrupt:
         return "stuck"
-    if status == INTERRUPTED:
-        return "interrupted"
-    if status in ("INFEASIBLE", "INT_INFEASIBLE"):
-        return "infeasible"
-    return "optimal" if status == "OPTIMAL" else "time limit"
 
 
 def _maxima(
