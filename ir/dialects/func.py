@@ -6,7 +6,9 @@ from baechi_jax.ir.attributes import Attribute, DictAttr, Unit
 from baechi_jax.ir.core import Operation
 from baechi_jax.ir.dialect import define_op, invalid
 from baechi_jax.ir.dialects.checks import check_place, device_list, index_in
-from baechi_jax.ir.types import FunctionType, Type, unplaced
+from baechi_jax.ir.errors import IRError
+from baechi_jax.ir.pieces import leaves, piece_of
+from baechi_jax.ir.types import FunctionType, TensorType, Type, unplaced
 
 
 @define_op("func.func", closed=True, symbol_table=True)
@@ -35,6 +37,9 @@ def _func(op: Operation) -> None:
     _check_types(op, "result", type_.results, results)
     _check_argument_attributes(op, inputs, results)
     _check_result_attributes(op, results)
+    if name == "main":
+        _check_pieces(op, "argument", "arg_attrs", inputs)
+        _check_pieces(op, "result", "res_attrs", results)
     _check_channels(op)
 
 
@@ -124,6 +129,26 @@ def _check_argument_attributes(op: Operation, inputs: list[Type], results: list[
 def _check_result_attributes(op: Operation, results: list[Type]) -> None:
     for index, entry in enumerate(_entries(op, "res_attrs", len(results))):
         _check_kinds(op, f"result {index}", entry)
+
+
+def _check_pieces(op: Operation, what: str, key: str, types: list[Type]) -> None:
+    """The pieces of each stacked leaf are its whole, in order, with their rows in dimension 0."""
+    entries = _entries(op, key, len(types))
+    try:
+        pieces = [piece_of(entry) for entry in entries]
+        if not any(pieces):
+            return
+        leaves(pieces)
+    except IRError as error:
+        raise invalid(op, f"'baechi.piece' of a {what}: {error}") from None
+    for index, (piece, type_) in enumerate(zip(pieces, types)):
+        tensor = unplaced(type_)
+        if piece is None:
+            continue
+        if not isinstance(tensor, TensorType) or tensor.shape[:1] != (piece.size,):
+            raise invalid(
+                op, f"{what} {index} is a piece of {piece.size} rows, but its type is {type_}"
+            )
 
 
 def _check_channels(op: Operation) -> None:
