@@ -7,6 +7,9 @@ from contextlib import contextmanager
 
 import click
 
+#: Exit status after Ctrl-C, as shells have it.
+INTERRUPTED = 130
+
 
 @contextmanager
 def told_errors() -> Iterator[None]:

@@ -19,8 +19,10 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
-from baechi_jax.cli_errors import told_errors
-from baechi_jax.cli_progress import progress_line
+from baechi_jax.cli.arguments import COUNT, INPUT, OUTPUT
+from baechi_jax.cli.errors import INTERRUPTED, told_errors
+from baechi_jax.cli.output import say
+from baechi_jax.cli.progress import progress_line
 from baechi_jax.passes.placement.interrupts import Interrupts
 
 if TYPE_CHECKING:
@@ -28,13 +30,6 @@ if TYPE_CHECKING:
     from baechi_jax.passes.placement.formats import Machine
     from baechi_jax.passes.placement.partitioning import Latency, Partitioning, Throughput
     from baechi_jax.passes.placement.workload import Workload
-
-#: Exit status after Ctrl-C, as shells have it.
-INTERRUPTED = 130
-
-_INPUT = click.Path(exists=True, dir_okay=False, path_type=Path)
-_OUTPUT = click.Path(dir_okay=False, path_type=Path)
-_COUNT = click.IntRange(min=1)
 
 
 def _workload_options(command: Any) -> Any:
@@ -44,11 +39,11 @@ def _workload_options(command: Any) -> Any:
             "--bandwidth", metavar="SIZE", help="Bytes per second, such as 10GB; where it is free."
         ),
         click.option("--memory", metavar="SIZE", help="Memory of each accelerator, such as 16GiB."),
-        click.option("--devices", type=_COUNT, help="Number of accelerators."),
+        click.option("--devices", type=COUNT, help="Number of accelerators."),
         click.option(
             "--workload",
             "workload_file",
-            type=_INPUT,
+            type=INPUT,
             required=True,
             help="dnn-partitioning, Piper or our own JSON, or PipeDream's graph.txt; also as .gz.",
         ),
@@ -94,7 +89,7 @@ def _load_options(command: Any) -> Any:
     show_default=True,
     help="Seconds.",
 )
-@click.option("--steps", type=_COUNT, help="Limit the work, too: the same result on any machine.")
+@click.option("--steps", type=COUNT, help="Limit the work, too: the same result on any machine.")
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
 @_load_options
 @click.option(
@@ -102,15 +97,15 @@ def _load_options(command: Any) -> Any:
     is_flag=True,
     help="Minimise the largest forward load plus the largest backward load (GPipe).",
 )
-@click.option("--replicas", type=_COUNT, default=1, help="Devices that a stage may be copied to.")
-@click.option("--subgraphs", type=_COUNT, default=1, help="Subgraphs of an accelerator (latency).")
+@click.option("--replicas", type=COUNT, default=1, help="Devices that a stage may be copied to.")
+@click.option("--subgraphs", type=COUNT, default=1, help="Subgraphs of an accelerator (latency).")
 @click.option(
     "--split",
     "split_file",
-    type=_INPUT,
+    type=INPUT,
     help="The split of the placer 'expert'; others start from it.",
 )
-@click.option("--out", type=_OUTPUT, help="Write the split, JSON as dnn-partitioning has it.")
+@click.option("--out", type=OUTPUT, help="Write the split, JSON as dnn-partitioning has it.")
 @click.option("--json", "as_json", is_flag=True, help="Print figures as JSON, no table.")
 @click.pass_context
 def place(
@@ -191,7 +186,7 @@ def _place_step(
     out: Path | None,
     as_json: bool,
 ) -> None:
-    from baechi_jax.cli_step import place_step, step_figures, step_tables, write_step
+    from baechi_jax.cli.step import place_step, step_figures, step_tables, write_step
 
     began = time.monotonic()
     with Interrupts() as interrupts, progress_line(f"{placer} for step", time_limit):
@@ -214,10 +209,10 @@ def _place_step(
 @click.command(short_help="Judge a split of a workload file.")
 @_workload_options
 @click.option(
-    "--split", "split_file", type=_INPUT, required=True, help="JSON as dnn-partitioning has it."
+    "--split", "split_file", type=INPUT, required=True, help="JSON as dnn-partitioning has it."
 )
 @_load_options
-@click.option("--subgraphs", type=_COUNT, help="Most subgraphs that an accelerator may run.")
+@click.option("--subgraphs", type=COUNT, help="Most subgraphs that an accelerator may run.")
 @click.option("--json", "as_json", is_flag=True, help="Print figures as JSON, no table.")
 @click.pass_context
 def evaluate(
@@ -270,7 +265,7 @@ def _workload(
 
     workload = read_workload(file, _machine(devices, memory, bandwidth))
     for warning in workload.warnings:
-        _say(f"warning: {warning}")
+        say(f"warning: {warning}")
     return workload
 
 
@@ -307,16 +302,16 @@ def _refuse_options_of_the_other(context: click.Context, objective: str) -> None
 
 def _leave_without(context: click.Context) -> NoReturn:
     """End after a Ctrl-C that came too early."""
-    _say("interrupted before there was a valid split; nothing is written")
+    say("interrupted before there was a valid split; nothing is written")
     context.exit(INTERRUPTED)
 
 
 def _leave(context: click.Context, out: Path | None, interrupts: Interrupts) -> None:
     """Say what was written; end with the status of Ctrl-C if that came."""
     if out is not None:
-        _say(f"split: {out}")
+        say(f"split: {out}")
     if interrupts.seen:
-        _say("interrupted; this is the best split so far")
+        say("interrupted; this is the best split so far")
         context.exit(INTERRUPTED)
 
 
@@ -385,7 +380,3 @@ def _print(*parts: Any) -> None:
     console = Console(file=sys.stdout, markup=False, highlight=False, width=_columns())
     for part in parts:
         console.print(part)
-
-
-def _say(text: str) -> None:
-    click.echo(text, err=True)

@@ -26,7 +26,7 @@ from baechi_jax.passes.placement.workload import DeviceClass, Workload
 from baechi_jax.workload_report import judge, judgement_tables
 
 #: The worked example of docs/placers.md.
-SIX = Path(__file__).resolve().parent.parent / "docs" / "placers" / "six-nodes.json"
+SIX = Path(__file__).resolve().parents[2] / "docs" / "placers" / "six-nodes.json"
 
 
 def run(*arguments: str | Path | float) -> Result:
