@@ -7,11 +7,13 @@ values attached.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import jax
 import numpy as np
+from jax._src import compiler as _compiler  # 0.10-0.12: get_compile_options
 from jax._src import config as _config  # 0.10-0.12: trace_context
 from jax._src import core as _core  # 0.10-0.12: InternalMutableArrayEffect, NamedAxisEffect
 from jax._src import effects as _effects  # 0.10-0.12: JaxprInputEffect, ordered_effects
@@ -396,16 +398,47 @@ class Executable:
     Python, or has another effect. ``donated``: which arguments give their buffers away.
     """
 
-    __slots__ = ("__weakref__", "_loaded", "call", "donated", "has_effects")
+    __slots__ = ("__weakref__", "_loaded", "_params", "call", "donated", "has_effects")
 
     def __init__(self, loaded: Any, params: Any, donated: tuple[bool, ...]) -> None:
         self._loaded = loaded
+        self._params = params
         self.donated = donated
         fast = loaded.create_cpp_call(params)
         self.has_effects = fast is None
         self.call: Callable[..., list[jax.Array]] = (
             fast if fast is not None else _slow_call(loaded, params.const_args)
         )
+
+    def copy_to(self, device: jax.Device) -> Executable | None:
+        """The same code loaded for ``device``, which is of the same kind: nothing is compiled.
+
+        None where that cannot be done: with effects, whose callbacks belong to this executable,
+        with constants beside the code, and on backends that do not serialise executables.
+        """
+        unloaded = self._loaded._unloaded_executable
+        tied = unloaded.keepalive or unloaded.host_callbacks or self._params.const_args
+        if self.has_effects or tied:
+            return None
+        client = device.client
+        target = SingleDeviceSharding(device)
+        devices = target._internal_device_list
+        try:
+            code = client.serialize_executable(unloaded.xla_executable)
+            options = _compiler.get_compile_options(1, 1, np.array([[device.id]]))
+            loaded = client.deserialize_executable(code, devices, options)
+        except (jax.errors.JaxRuntimeError, TypeError, ValueError):
+            return None
+        if list(loaded.local_devices()) != [device]:
+            return None
+        copy = dataclasses.replace(
+            unloaded,
+            xla_executable=loaded,
+            device_list=devices,
+            input_shardings=tuple(target for _ in unloaded.input_shardings),
+            output_shardings=tuple(target for _ in unloaded.output_shardings),
+        ).load()
+        return Executable(copy, self._params._replace(executable=copy), self.donated)
 
     def call_with_token(self, *arrays: jax.Array) -> tuple[list[jax.Array], Any]:
         """``call``, with a token whose ``block_until_ready`` waits for the end of this run.
@@ -420,9 +453,14 @@ class Executable:
         outputs: list[jax.Array] = results.consume_with_handlers(unsafe_call.out_handler.handlers)
         return outputs, results.consume_token()
 
-    def memory(self) -> tuple[int, int, int, int]:
-        """Bytes of arguments, results, results that take an argument's buffer, temporaries."""
+    def memory(self) -> tuple[int, int, int, int] | None:
+        """Bytes of arguments, results, results that take an argument's buffer, temporaries.
+
+        None where the backend does not say.
+        """
         stats = self._loaded.memory_analysis()
+        if stats is None:
+            return None
         return (
             stats.argument_size_in_bytes,
             stats.output_size_in_bytes,

@@ -1,10 +1,12 @@
 """Compiling the tasks of a program.
 
-A task is lowered once for each distinct structure, donation and platform, and compiled once for
-each device that runs it: an executable belongs to its device. Programs that share a cache share
-executables, too, as long as one of them is alive. Lowering is Python and stays in the calling
-thread; each compilation starts in a pool of threads as soon as its lowering is there. XLA's
-persistent compilation cache works as it does for ``jax.jit``, since the same function reads it.
+A task is lowered and compiled once for each distinct structure, donation and kind of device. An
+executable belongs to its device; the other devices of that kind get copies, which takes a small
+part of the time that compiling takes, or compile it again where it cannot be copied (callbacks,
+backends without serialisation). Programs that share a cache share executables, too, as long as one
+of them is alive. Lowering is Python and stays in the calling thread; each compilation starts in a
+pool of threads as soon as its lowering is there. XLA's persistent compilation cache works as it
+does for ``jax.jit``, since the same function reads it.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ import sys
 import time
 import weakref
 from collections import Counter
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -101,47 +103,115 @@ def compile_program(
     refused. After an exception, Ctrl-C included, no thread is left running.
     """
     check_devices(program, devices)
-    donations = {item.task: item.donated for item in program.instructions if isinstance(item, Run)}
-    lowered: dict[Hashable, compat.LoweredJaxpr] = {}
-    known: dict[Hashable, compat.Executable] = {}
-    futures: dict[Hashable, Future[compat.Executable]] = {}
-    chosen: list[Hashable] = []
-    owners: dict[Hashable, int] = {}
     cache = ExecutableCache() if cache is None else cache
-    # Lowering reads JAX's configuration.
-    settings: Hashable = (options.compiler_options, compat.trace_context())
-    started = time.monotonic()
+    work = _Compilation(program, equations, devices, options, cache)
     with _pool(options.threads) as pool:
-        for index, task in enumerate(program.tasks):
-            device = devices[task_device(task)]
-            key: Hashable = (_structure(task, equations), donations[index], device.platform)
-            place: Hashable = (key, device.id, settings)
-            chosen.append(place)
-            if place in known or place in futures:
-                continue
-            shared = cache.get(place)
-            if shared is not None:
-                known[place] = shared
-                continue
-            if key not in lowered:
-                lowered[key] = _lower(task, equations, donations[index], device)
-            futures[place] = pool.submit(lowered[key].compile, device, options.compiler_options)
-            owners[place] = index
-        _await(list(futures.values()), started, options.progress)
-    for place, future in futures.items():
-        try:
-            known[place] = future.result()
-        except Exception as error:
-            task = program.tasks[owners[place]]
-            what = describe_task(task, devices[task_device(task)])
-            raise CompilationError(f"XLA cannot compile {what}: {error}") from error
-        cache.put(place, known[place])
+        work.run(pool)
     compiled: list[CompiledTask] = []
-    for task, place in zip(program.tasks, chosen, strict=True):
-        executable = known[place]
+    for task, place in zip(program.tasks, work.places, strict=True):
+        executable = work.known[place]
         taken = tuple(position for position, given in enumerate(executable.donated) if given)
         compiled.append(CompiledTask(task, devices[task_device(task)], executable, taken))
     return compiled
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """All that decides an executable: what is compiled (with donation, the kind of device and the
+    configuration), and the device it is loaded for."""
+
+    code: Hashable
+    device: int
+
+
+class _Compilation:
+    """The executables of one program: each code is compiled once for each kind of device, and
+    copied to the other devices of that kind where the backend can copy it."""
+
+    def __init__(
+        self,
+        program: Program,
+        equations: Sequence[EquationRecord],
+        devices: Sequence[jax.Device],
+        options: CompileOptions,
+        cache: ExecutableCache,
+    ) -> None:
+        self.tasks = program.tasks
+        self.equations = equations
+        self.devices = devices
+        self.options = options
+        self.cache = cache
+        self.donations = {
+            item.task: item.donated for item in program.instructions if isinstance(item, Run)
+        }
+        #: For each task, and the first task of each place.
+        self.places: list[_Place] = []
+        self.owners: dict[_Place, int] = {}
+        self.known: dict[_Place, compat.Executable] = {}
+        self._lowered: dict[Hashable, compat.LoweredJaxpr] = {}
+        self._started = time.monotonic()
+
+    def run(self, pool: ThreadPoolExecutor) -> None:
+        """Fill ``places`` and ``known``."""
+        firsts: dict[Hashable, _Place] = {}
+        others: list[_Place] = []
+        compiling: dict[_Place, Future[compat.Executable]] = {}
+        # Lowering reads JAX's configuration.
+        settings: Hashable = (self.options.compiler_options, compat.trace_context())
+        for index, task in enumerate(self.tasks):
+            device = self.devices[task_device(task)]
+            kind = (device.platform, device.device_kind)
+            structure = _structure(task, self.equations)
+            place = _Place((structure, self.donations[index], kind, settings), device.id)
+            self.places.append(place)
+            if place in self.owners:
+                continue
+            self.owners[place] = index
+            cached = self.cache.get(place)
+            if cached is not None:
+                self.known[place] = cached
+                firsts.setdefault(place.code, place)
+            elif place.code in firsts:
+                others.append(place)
+            else:
+                firsts[place.code] = place
+                compiling[place] = self._compile(pool, place)
+        self._finish(compiling)
+        self._finish(
+            {each: self._copy(pool, self.known[firsts[each.code]], each) for each in others}
+        )
+        rest = [place for place in others if place not in self.known]
+        self._finish({place: self._compile(pool, place) for place in rest})
+
+    def _compile(self, pool: ThreadPoolExecutor, place: _Place) -> Future[compat.Executable]:
+        index = self.owners[place]
+        task = self.tasks[index]
+        device = self.devices[task_device(task)]
+        lowered = self._lowered.get(place.code)
+        if lowered is None:
+            lowered = _lower(task, self.equations, self.donations[index], device)
+            self._lowered[place.code] = lowered
+        return pool.submit(lowered.compile, device, self.options.compiler_options)
+
+    def _copy(
+        self, pool: ThreadPoolExecutor, executable: compat.Executable, place: _Place
+    ) -> Future[compat.Executable | None]:
+        device = self.devices[task_device(self.tasks[self.owners[place]])]
+        return pool.submit(executable.copy_to, device)
+
+    def _finish(self, futures: Mapping[_Place, Future[Any]]) -> None:
+        """Wait, and keep what came."""
+        _await(list(futures.values()), self._started, self.options.progress)
+        for place, future in futures.items():
+            try:
+                executable = future.result()
+            except Exception as error:
+                task = self.tasks[self.owners[place]]
+                what = describe_task(task, self.devices[task_device(task)])
+                raise CompilationError(f"XLA cannot compile {what}: {error}") from error
+            if executable is not None:
+                self.known[place] = executable
+                self.cache.put(place, executable)
 
 
 def check_devices(program: Program, devices: Sequence[jax.Device]) -> None:

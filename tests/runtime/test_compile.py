@@ -58,12 +58,60 @@ def chain(count: int, devices: int) -> Callable[[Any], Any]:
     return fn
 
 
-def test_equal_tasks_are_lowered_once_and_compiled_once_per_device(
-    counted: dict[str, int],
-) -> None:
+def test_equal_tasks_are_compiled_once_and_copied(counted: dict[str, int]) -> None:
     placed = place(chain(12, 2), pipeline=scattered(2, seed=1, pieces=12))
     x = jnp.ones(3)
-    np.testing.assert_allclose(placed(x), jax.jit(chain(12, 2))(x), rtol=1e-6)
+    got = placed(x)
+    np.testing.assert_allclose(got, jax.jit(chain(12, 2))(x), rtol=1e-6)
+    assert counted == {"lowered": 1, "compiled": 1}
+
+
+def test_a_copy_takes_the_buffers_of_donated_arguments(counted: dict[str, int]) -> None:
+    def fn(a: Any, b: Any) -> Any:
+        with baechi.on(0):
+            a = jnp.sin(a) * 2
+        with baechi.on(1):
+            b = jnp.sin(b) * 2
+        return a, b
+
+    placed = place(fn, placer="expert", donate_argnums=(0, 1))
+    a, b = (jax.device_put(jnp.full(1000, 0.5), device) for device in jax.devices()[:2])
+    expected = np.sin(np.asarray(a)) * 2
+    pointers = [each.unsafe_buffer_pointer() for each in (a, b)]
+    got = placed(a, b)
+    assert counted == {"lowered": 1, "compiled": 1}
+    assert a.is_deleted() and b.is_deleted()
+    assert [each.unsafe_buffer_pointer() for each in got] == pointers
+    assert [each.devices() for each in got] == [{device} for device in jax.devices()[:2]]
+    for each in got:
+        np.testing.assert_allclose(each, expected, rtol=1e-6)
+
+
+def test_what_calls_back_is_compiled_for_each_device(counted: dict[str, int]) -> None:
+    def called(v: Any) -> Any:
+        return np.asarray(v) + 1
+
+    def fn(a: Any, b: Any) -> Any:
+        with baechi.on(0):
+            a = jax.pure_callback(called, a, a)
+        with baechi.on(1):
+            b = jax.pure_callback(called, b, b)
+        return a, b
+
+    x = jnp.ones(3)
+    got = place(fn, placer="expert")(x, x)
+    assert counted == {"lowered": 1, "compiled": 2}
+    for each in got:
+        np.testing.assert_array_equal(each, np.full(3, 2.0))
+
+
+def test_without_serialisation_each_device_compiles(
+    counted: dict[str, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compat.Executable, "copy_to", lambda self, device: None)
+    x = jnp.ones(3)
+    got = place(chain(12, 2), pipeline=scattered(2, seed=1, pieces=12))(x)
+    np.testing.assert_allclose(got, jax.jit(chain(12, 2))(x), rtol=1e-6)
     assert counted == {"lowered": 1, "compiled": 2}
 
 
