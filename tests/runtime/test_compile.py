@@ -80,7 +80,8 @@ def test_a_copy_takes_the_buffers_of_donated_arguments(counted: dict[str, int]) 
     pointers = [each.unsafe_buffer_pointer() for each in (a, b)]
     got = placed(a, b)
     assert counted == {"lowered": 1, "compiled": 1}
-    assert a.is_deleted() and b.is_deleted()
+    assert a.is_deleted()
+    assert b.is_deleted()
     assert [each.unsafe_buffer_pointer() for each in got] == pointers
     assert [each.devices() for each in got] == [{device} for device in jax.devices()[:2]]
     for each in got:
