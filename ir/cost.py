@@ -39,3 +39,20 @@ class DeviceMemory(ParameterizedAttr):
     run_ahead_bytes: int = 0
     resident_bytes: int = 0
     limit_bytes: int = 0
+
+
+@register_attribute("baechi.task_memory")
+@dataclass(frozen=True, slots=True)
+class TaskMemory(ParameterizedAttr):
+    """What a compiled task takes on top of its operands and results, as its compiler says.
+
+    ``task``: its fingerprint, and the operands that it takes over (``baechi.donates``);
+    ``structure``: what is in it, wherever its operands come from (``passes/memory_measured.py``),
+    where it takes more than predicted; ``kind``: of device. ``modelled_bytes``: the prediction.
+    """
+
+    task: str = ""
+    structure: str = ""
+    kind: str = ""
+    temporary_bytes: int = 0
+    modelled_bytes: int = 0

@@ -35,6 +35,7 @@ from baechi_jax.passes.clustering.labels import (
 from baechi_jax.passes.clustering.op_graph import OpGraph
 from baechi_jax.passes.clustering.phases import Phases, find_phases
 from baechi_jax.passes.clustering.units import find_units
+from baechi_jax.passes.memory_measured import MeasuredMemory
 from baechi_jax.passes.registry import Pass, register_pass
 from baechi_jax.passes.tasks import build_tasks, set_task_cost, topology_of
 
@@ -70,8 +71,9 @@ class FuseTasks(Pass):
         tasks = build_tasks(
             func, [[graph.ops[index] for index in cluster] for cluster in clusters], attributes
         )
+        measured = MeasuredMemory.of(module)
         for task in tasks:
-            set_task_cost(task, topology)
+            set_task_cost(task, topology, measured)
         entries = argument_attributes(func)
         for argument in entries:
             name = argument.get("baechi.group")

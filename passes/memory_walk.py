@@ -22,6 +22,7 @@ from baechi_jax.passes.cost.program import program_of
 from baechi_jax.passes.donation import Dying, align_results, choose_donations
 from baechi_jax.passes.insert_transfers import RECV, SEND
 from baechi_jax.passes.memory_account import Account, Buffer
+from baechi_jax.passes.memory_measured import MeasuredMemory
 from baechi_jax.passes.plan_errors import MemoryLimitError
 from baechi_jax.passes.tasks import TASK
 
@@ -40,12 +41,14 @@ class MemoryWalk:
         wait_to_donate: bool = False,
         recost: bool = False,
         replan: bool = False,
+        measured: MeasuredMemory | None = None,
     ) -> None:
         self.account = account
         self.topology = topology
         self.wait_to_donate = wait_to_donate
         self.recost = recost
         self.replan = replan
+        self.measured = measured or MeasuredMemory()
         count = topology.size
         self.limits = [device.usable_bytes for device in topology.devices]
         self.peak_bytes = list(account.resident_bytes)
@@ -73,6 +76,7 @@ class MemoryWalk:
         for index, op in enumerate(account.ops):
             if op.name == TASK:
                 self._choose_donations(index)
+                self._look_up(index)
             taken = sum(buffer.nbytes for buffer in self.donated[index])
             for device in account.devices[index]:
                 allocated = -taken + sum(
@@ -108,6 +112,14 @@ class MemoryWalk:
                 self.pairs[index].append((operand, paired[operand]))
         if self.recost:
             self._recost(index)
+
+    def _look_up(self, index: int) -> None:
+        """The temporaries of a task that was compiled before, with what it then took over."""
+        op = self.account.ops[index]
+        kind = self.topology.devices[self.account.devices[index][0]].kind
+        found = self.measured.exact(op, [operand for operand, _ in self.pairs[index]], kind)
+        if found is not None:
+            self.account.temporary_bytes[index] = found
 
     def _recost(self, index: int) -> None:
         """Correct the temporaries of a task, now that it is known what is donated.

@@ -16,7 +16,7 @@ which is why it then costs what ``jax.jit`` costs. Against merging stand three t
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from baechi_jax.ir.attributes import Attribute
@@ -24,6 +24,7 @@ from baechi_jax.ir.core import Module, Operation, OpResult
 from baechi_jax.ir.cost import Cost
 from baechi_jax.ir.errors import PassError
 from baechi_jax.passes.cost.task import task_cost
+from baechi_jax.passes.memory_measured import MeasuredMemory
 from baechi_jax.passes.priorities import SHARES
 from baechi_jax.passes.quotient import Quotient
 from baechi_jax.passes.registry import Pass, register_pass
@@ -320,6 +321,7 @@ class TaskParts:
     def __init__(self, module: Module) -> None:
         self.func = module.main
         self.topology = topology_of(module)
+        self.measured = MeasuredMemory.of(module)
         tasks = tasks_of(self.func)
         self.attributes = [dict(task.attributes) for task in tasks]
         self.ops = dissolve_tasks(self.func, tasks)
@@ -351,7 +353,10 @@ class TaskParts:
                 for result in op.results
                 if any(user not in inside for user, _ in result.uses)
             ]
-            cost = self._known[key] = task_cost(ops, list(inputs), outputs, self.topology)
+            cost = task_cost(ops, list(inputs), outputs, self.topology)
+            more = self.measured.excess_bytes(ops, outputs)
+            cost = replace(cost, temporary_bytes=cost.temporary_bytes + more)
+            self._known[key] = cost
         return cost
 
     def build(self, groups: Sequence[Sequence[int]]) -> None:

@@ -16,6 +16,7 @@ from baechi_jax.ir.core import Module, Operation
 from baechi_jax.ir.errors import PassError
 from baechi_jax.ir.topology import Topology
 from baechi_jax.passes.memory_account import account_of
+from baechi_jax.passes.memory_measured import MeasuredMemory
 from baechi_jax.passes.memory_walk import WAIT, MemoryWalk
 from baechi_jax.passes.registry import Pass, register_pass
 from baechi_jax.passes.tasks import topology_of
@@ -36,16 +37,22 @@ class PlanMemory(Pass):
         # Waits of an earlier run would be counted as part of the program.
         func.body.retain(lambda op: op.name != WAIT)
         ends = [_end_seconds(op) for op in func.body.ops]
-        walk = self._walk(func, topology, ends, wait_to_donate=False)
+        measured = MeasuredMemory.of(module)
+        walk = self._walk(func, topology, ends, measured, wait_to_donate=False)
         if walk.excess_bytes():
             # Donating what a copy may still read needs a wait; it gives memory back.
-            walk = self._walk(func, topology, ends, wait_to_donate=True)
+            walk = self._walk(func, topology, ends, measured, wait_to_donate=True)
         walk.check_limits(func)
         walk.write(func)
 
     @staticmethod
     def _walk(
-        func: Operation, topology: Topology, ends: list[float], *, wait_to_donate: bool
+        func: Operation,
+        topology: Topology,
+        ends: list[float],
+        measured: MeasuredMemory,
+        *,
+        wait_to_donate: bool,
     ) -> MemoryWalk:
         account = account_of(func, topology.size)
         walk = MemoryWalk(
@@ -55,6 +62,7 @@ class PlanMemory(Pass):
             wait_to_donate=wait_to_donate,
             recost=True,
             replan="baechi.memory" in func.attributes,
+            measured=measured,
         )
         walk.run()
         return walk

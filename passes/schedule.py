@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, ClassVar
 from baechi_jax.ir.core import Module, Operation, Value
 from baechi_jax.passes.insert_transfers import RECV, SEND
 from baechi_jax.passes.memory_account import account_of
+from baechi_jax.passes.memory_measured import MeasuredMemory
 from baechi_jax.passes.memory_walk import MemoryWalk
 from baechi_jax.passes.priorities import SHARES, blended
 from baechi_jax.passes.registry import Pass, register_pass
@@ -40,12 +41,15 @@ class Schedule(Pass):
 
         topology = topology_of(module)
         func = module.main
+        measured = MeasuredMemory.of(module)
         plays = _Plays(func, from_module(module))
         best: tuple[int, float, list[Operation]] | None = None
         for makespan, order, ends in plays.candidates():
             func.body.set_ops([*order, func.body.terminator])
             account = account_of(func, topology.size)
-            walk = MemoryWalk(account, topology, [*ends, 0.0], wait_to_donate=True)
+            walk = MemoryWalk(
+                account, topology, [*ends, 0.0], wait_to_donate=True, measured=measured
+            )
             walk.run()
             over = walk.excess_bytes()
             if best is None or (over, makespan) < best[:2]:

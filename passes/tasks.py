@@ -7,6 +7,8 @@ that reads one gets its own copy, so that no constant is ever a transfer.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from baechi_jax.ir.attributes import Attribute
 from baechi_jax.ir.core import Block, BlockArgument, Module, Operation, OpResult, Region, Value
@@ -16,6 +18,9 @@ from baechi_jax.ir.location import UNKNOWN, Location
 from baechi_jax.ir.topology import Topology
 from baechi_jax.ir.types import TensorType, TokenType
 from baechi_jax.passes.cost.task import task_cost
+
+if TYPE_CHECKING:
+    from baechi_jax.passes.memory_measured import MeasuredMemory
 
 TASK = "baechi.task"
 LITERAL = "baechi.literal"
@@ -222,12 +227,17 @@ def topology_of(module: Module) -> Topology:
     return topology
 
 
-def set_task_cost(task: Operation, topology: Topology) -> None:
-    """Set ``baechi.cost`` of ``task`` from the operations in it."""
+def set_task_cost(
+    task: Operation, topology: Topology, measured: MeasuredMemory | None = None
+) -> None:
+    """Set ``baechi.cost`` of ``task`` from the operations in it, and what is known of them."""
     body = task.body
-    task.attributes["baechi.cost"] = task_cost(
-        body.ops[:-1], body.arguments, body.terminator.operands, topology
-    )
+    ops, outputs = body.ops[:-1], body.terminator.operands
+    cost = task_cost(ops, body.arguments, outputs, topology)
+    if measured is not None:
+        more = measured.excess_bytes(ops, outputs)
+        cost = replace(cost, temporary_bytes=cost.temporary_bytes + more)
+    task.attributes["baechi.cost"] = cost
 
 
 def argument_devices(func: Operation) -> list[int]:

@@ -6,7 +6,7 @@ import math
 
 from baechi_jax.ir.attributes import Attribute, DictAttr
 from baechi_jax.ir.core import Operation
-from baechi_jax.ir.cost import Cost, DeviceMemory
+from baechi_jax.ir.cost import Cost, DeviceMemory, TaskMemory
 from baechi_jax.ir.dialect import define_attribute, invalid
 from baechi_jax.ir.dialects.checks import device_list, operand_indices, topology_of
 from baechi_jax.ir.topology import Topology
@@ -105,6 +105,33 @@ def _memory(op: Operation, value: Attribute) -> None:
     topology = topology_of(op)
     if topology is not None and len(value) != topology.size:
         raise invalid(op, f"'baechi.memory' has {len(value)} entries for {topology.size} devices")
+
+
+@define_attribute("baechi.task_memory")
+def _task_memory(op: Operation, value: Attribute) -> None:
+    if not isinstance(value, tuple) or not all(isinstance(e, TaskMemory) for e in value):
+        raise invalid(
+            op, f"'baechi.task_memory' must be an array of #baechi.task_memory, found {value!r}"
+        )
+    for entry in value:
+        assert isinstance(entry, TaskMemory)
+        if min(entry.temporary_bytes, entry.modelled_bytes) < 0:
+            raise invalid(op, f"'baechi.task_memory' holds {entry}; bytes are not negative")
+
+
+@define_attribute("baechi.memory_margin")
+def _memory_margin(op: Operation, value: Attribute) -> None:
+    if not isinstance(value, tuple) or not all(type(e) is int and e >= 0 for e in value):
+        raise invalid(op, f"'baechi.memory_margin' must be bytes per device, found {value!r}")
+    topology = topology_of(op)
+    if topology is not None and len(value) != topology.size:
+        raise invalid(op, f"'baechi.memory_margin' has {len(value)} entries for {topology.size}")
+
+
+@define_attribute("baechi.memory_note")
+def _memory_note(op: Operation, value: Attribute) -> None:
+    if not isinstance(value, str):
+        raise invalid(op, f"'baechi.memory_note' must be a string, found {value!r}")
 
 
 @define_attribute("baechi.topology")
