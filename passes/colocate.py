@@ -17,7 +17,9 @@ Sets are joined (union-find) by four rules, in this order:
    That an argument which is not donated is state is a guess: where the pins of its readers and of
    its update differ, it is none, and loses its ``baechi.state``.
 
-A set of several gets a name: the path of its largest argument, or else its source position.
+A set of several gets a name: the path of its largest argument, or else its source position. Which
+rules made it is left on the module, ``baechi.colocation = [{group = ..., rules = ["state",
+"readers"], arguments = [0, 3]}, ...]``, for whoever asks why something sits where it sits.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from baechi_jax.ir.attributes import Attribute
+from baechi_jax.ir.attributes import Attribute, DictAttr
 from baechi_jax.ir.core import BlockArgument, Module, Operation, OpResult, Value
 from baechi_jax.ir.errors import PassError
 from baechi_jax.ir.function import argument_attributes, set_argument_attributes
@@ -46,6 +48,9 @@ _VIEWS = frozenset(
     f"jax.{name}"
     for name in ("convert_element_type", "transpose", "reshape", "squeeze", "copy", "stop_gradient")
 )
+
+#: Names of the rules that join sets, in the order in which they are applied.
+STATE, READERS, BACKWARD = RULES = ("state", "readers", "backward")
 
 _PIN = re.compile(r"baechi\.device:([^/()]*)")
 
@@ -73,7 +78,7 @@ class Colocate(Pass):
         grouping.join_state()
         grouping.join_readers(self.large, self.max_readers)
         grouping.join_backward()
-        grouping.write()
+        module.attributes["baechi.colocation"] = grouping.write()
 
 
 class _Grouping:
@@ -88,6 +93,8 @@ class _Grouping:
         first = len(self.arguments)
         self.node: dict[Operation, int] = {op: first + i for i, op in enumerate(self.ops)}
         self.parent = list(range(first + len(self.ops)))
+        #: A member of each set that a rule has joined, and the rule.
+        self.joined: list[tuple[int, str]] = []
         self.backward = [is_backward(op) for op in self.ops]
         self.state = {
             index: target
@@ -106,9 +113,10 @@ class _Grouping:
             node = parent[node]
         return node
 
-    def join(self, left: int, right: int) -> None:
+    def join(self, left: int, right: int, rule: str) -> None:
         left, right = self.root(left), self.root(right)
         if left != right:
+            self.joined.append((left, rule))
             # The smaller index is the root, so arguments name sets and the result is the same
             # whatever the order of the rules.
             self.parent[max(left, right)] = min(left, right)
@@ -125,7 +133,7 @@ class _Grouping:
             if not isinstance(value, OpResult) or value.owner not in self.node:
                 continue
             for node in self._update(value):
-                self.join(index, node)
+                self.join(index, node, STATE)
 
     def _update(self, value: OpResult) -> list[int]:
         """The operations that make the next value ``value``, and the other state they read."""
@@ -206,7 +214,7 @@ class _Grouping:
                 binds = len(places) <= 1
             if binds:
                 for op in readers:
-                    self.join(index, self.node[op])
+                    self.join(index, self.node[op], READERS)
 
     def _threshold(self, large: float) -> float:
         """Bytes from which on an argument is large."""
@@ -235,22 +243,35 @@ class _Grouping:
     def join_backward(self) -> None:
         """Join each backward operation with the forward operation that it differentiates."""
         for op, forward in match_backward(self.ops, self.backward):
-            self.join(self.node[op], self.node[forward])
+            self.join(self.node[op], self.node[forward], BACKWARD)
 
     # Rule 4 and the result ------------------------------------------------------------------------
 
-    def write(self) -> None:
-        """Write groups and pins as attributes."""
+    def write(self) -> Attribute:
+        """Write groups and pins as attributes; give what ``baechi.colocation`` says of them."""
         first = len(self.arguments)
         members: dict[int, list[int]] = {}
         for node in range(len(self.parent)):
             members.setdefault(self.root(node), []).append(node)
+        rules: dict[int, set[str]] = {}
+        for node, rule in self.joined:
+            rules.setdefault(self.root(node), set()).add(rule)
         names: dict[str, int] = {}
-        for nodes in members.values():
+        record: list[Attribute] = []
+        for root, nodes in members.items():
             pin = self._pin_of(nodes)
             attributes: dict[str, Attribute] = {}
             if len(nodes) > 1:
-                attributes["baechi.group"] = _unique(self._name(nodes), names)
+                name = attributes["baechi.group"] = _unique(self._name(nodes), names)
+                record.append(
+                    DictAttr.of(
+                        {
+                            "group": name,
+                            "rules": tuple(rule for rule in RULES if rule in rules[root]),
+                            "arguments": tuple(node for node in nodes if node < first),
+                        }
+                    )
+                )
             if pin is not None:
                 attributes["baechi.pin"] = (pin,)
             for node in nodes:
@@ -259,6 +280,7 @@ class _Grouping:
                     target.pop(key, None)
                 target.update(attributes)
         set_argument_attributes(self.func, self.entries)
+        return tuple(record)
 
     def _find_pins(self, topology: Topology | None) -> dict[int, int]:
         """Node -> the device that the user pinned it to: by a scope, or as the module came in."""

@@ -13,6 +13,8 @@
 // CHECK: arg_attrs = [{baechi.name = "w", baechi.state = 0 : i64, baechi.group = "w"}
 // CHECK-SAME: {baechi.name = "m", baechi.state = 1 : i64, baechi.group = "w"}
 // CHECK-SAME: {baechi.name = "lr"}
+// What joined them is left for whoever asks.
+// CHECK: baechi.colocation = [{group = "w", rules = ["state", "readers"], arguments = [0, 1, 2]}]
 "builtin.module"() ({
   "func.func"() ({
   ^bb0(%w: tensor<8x8xf32>, %m: tensor<8x8xf32>, %x: tensor<4x8xf32>, %lr: tensor<f32>):
