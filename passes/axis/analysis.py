@@ -8,12 +8,17 @@ With ``combine``, a partial value that meets an operation that would mix it is c
 pieces there (an all-reduce, or the sum of what microbatches gave) and counts as full for it. Never
 inside a loop or a branch, whose iterations the pieces do not take together.
 
+With ``gather``, what mixes the axis in any other way runs once, on the whole: the pieces of its
+operands are concatenated there, its results are full, and ``report.gathered`` says so. Nothing
+outside of loops and branches is *neither* then. Loops over the axis that are to be ``unrolled``
+take it apart themselves: what they scan over is split or full, their stacked results are split.
+
 Assumes closed regions in the form *Traced* of ``docs/ir.md`` or later; calls need not be inlined.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from baechi_jax.ir.attributes import FloatAttr, IntegerAttr
 from baechi_jax.ir.core import Block, BlockArgument, Operation, OpResult, Region, Value
@@ -31,6 +36,7 @@ from baechi_jax.passes.axis import (
 )
 from baechi_jax.passes.axis.report import AxisReport, OnPiece
 from baechi_jax.passes.axis.rule import RULES, At, Mixed, shape_of
+from baechi_jax.passes.axis.scan_form import ScanForm
 from baechi_jax.passes.axis.states import FULL, Full, Neither, Partial, Split, State
 
 #: The families of rules: to import one puts its rules into ``RULES``.
@@ -43,20 +49,26 @@ _EACH_ALONE = frozenset(
 
 
 def analyze(
-    function: Operation, axes: Mapping[int | Value, int], *, combine: bool = False
+    function: Operation,
+    axes: Mapping[int | Value, int],
+    *,
+    combine: bool = False,
+    gather: bool = False,
+    unrolled: Collection[Operation] = (),
 ) -> AxisReport:
     """What becomes of an axis in every value of ``function``.
 
     ``axes`` says where it is: argument (its index), or any value of the function's body, to the
-    dimension, negative ones counted from the end. All must have the same size there. Raises
-    PassError, naming the argument, where they do not.
+    dimension, negative ones counted from the end. All must have the same size there. ``unrolled``
+    are scans in the function's body, as long as the axis. Raises PassError, naming the argument,
+    where they do not.
     """
     given, size = _given(function, axes)
-    interpreter = _Interpreter(size, given, combine)
+    interpreter = _Interpreter(size, given, combine, gather, frozenset(unrolled))
     body = function.body
     interpreter.block(body, [given.get(argument, FULL) for argument in body.arguments])
     states = {v: state for v, state in interpreter.states.items() if not isinstance(state, Full)}
-    return AxisReport(function, size, states, interpreter.ops)
+    return AxisReport(function, size, states, interpreter.ops, interpreter.gathered)
 
 
 def _given(function: Operation, axes: Mapping[int | Value, int]) -> tuple[dict[Value, State], int]:
@@ -126,12 +138,22 @@ def _symbol(function: Operation) -> str:
 
 
 class _Interpreter:
-    def __init__(self, size: int, given: Mapping[Value, State], combine: bool) -> None:
+    def __init__(
+        self,
+        size: int,
+        given: Mapping[Value, State],
+        combine: bool,
+        gather: bool,
+        unrolled: frozenset[Operation],
+    ) -> None:
         self.states: dict[Value, State] = {}
         self.ops: dict[Operation, OnPiece] = {}
+        self.gathered: dict[Operation, Neither] = {}
         self._size = size
         self._given = given
         self._combine = combine
+        self._gather = gather
+        self._unrolled = unrolled
         #: Loops and branches around the operation at hand.
         self._depth = 0
 
@@ -148,6 +170,50 @@ class _Interpreter:
     def _results(self, op: Operation) -> Sequence[State]:
         self.ops.pop(op, None)
         operands = [self.states[value] for value in op.operands]
+        if op in self._unrolled:
+            return self._of_unrolled(op, operands)
+        states = self._combining(op, operands)
+        if not self._gather or self._depth or control.is_call(op):
+            return states
+        mixed = _mixes(states, operands)
+        if not mixed and not _reads_for_effect(op, operands):
+            return states
+        reason = mixed[0] if mixed else Neither(op, "has an effect, which every piece would have")
+        assert isinstance(reason, Neither)
+        return self._on_the_whole(op, operands, reason, range(len(operands)))
+
+    def _on_the_whole(
+        self, op: Operation, operands: Sequence[State], reason: Neither, which: Sequence[int]
+    ) -> Sequence[State]:
+        """Note that ``op`` needs these operands whole; the states of its results."""
+        self._forget(op.regions)
+        gathers: list[tuple[int, int]] = []
+        combines: list[tuple[int, str]] = []
+        for index in which:
+            state = operands[index]
+            if isinstance(state, Split):
+                gathers.append((index, state.dimension))
+            elif isinstance(state, Partial):
+                combines.append((index, state.kind))
+        if gathers or combines:
+            self.ops[op] = OnPiece((), tuple(combines), (), tuple(gathers))
+            self.gathered[op] = reason
+        return [FULL] * len(op.results)
+
+    def _of_unrolled(self, op: Operation, operands: Sequence[State]) -> Sequence[State]:
+        """The results of a scan whose iterations become operations of their own."""
+        scan = ScanForm.of(op)
+        which = [
+            index
+            for index, state in enumerate(operands)
+            if not (index in scan.rows and state == Split(0))
+        ]
+        reason = Neither(op, "needs it in every iteration")
+        self._on_the_whole(op, operands, reason, which)
+        results = range(scan.carries, scan.carries + scan.ys)
+        return [Split(0) if index in results else FULL for index in range(len(op.results))]
+
+    def _combining(self, op: Operation, operands: Sequence[State]) -> Sequence[State]:
         states = self._without_combining(op, operands)
         if not self._combine or self._depth or control.is_call(op):
             return states
@@ -224,6 +290,13 @@ class _Interpreter:
 
     def _set(self, value: Value, state: State) -> None:
         self.states[value] = state
+
+
+def _reads_for_effect(op: Operation, operands: Sequence[State]) -> bool:
+    """Whether ``op`` has an effect and reads what depends on the axis."""
+    return any(isinstance(operand.type, TokenType) for operand in op.operands) and any(
+        not isinstance(state, Full) for state in operands
+    )
 
 
 def _mixes(states: Sequence[State], operands: Sequence[State]) -> list[State]:

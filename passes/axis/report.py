@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from baechi_jax.ir.attributes import Attribute
 from baechi_jax.ir.core import Operation, Value
@@ -21,11 +21,14 @@ class OnPiece:
       the pieces first.
     - ``shrinks``: ``(attribute, position)``. That number in the attribute is a size along the axis,
       to be divided by the number of pieces; position None where the attribute is the number.
+    - ``gathers``: ``(operand, dimension)``. The operation mixes the axis, so the pieces of the
+      operand are concatenated first and the operation runs once, on the whole.
     """
 
     slices: tuple[tuple[int, int], ...] = ()
     combines: tuple[tuple[int, str], ...] = ()
     shrinks: tuple[tuple[str, int | None], ...] = ()
+    gathers: tuple[tuple[int, int], ...] = ()
 
 
 _NOTHING = OnPiece()
@@ -36,13 +39,15 @@ class AxisReport:
     """The states of the values of ``function`` for one axis of ``size`` elements.
 
     ``states`` leaves out what is full, and ``ops`` those operations that need nothing. The regions
-    of reductions and scatters, which combine two numbers, have no states.
+    of reductions and scatters, which combine two numbers, have no states. ``gathered`` are the
+    operations that run on the whole, in order, each with how it mixes the axis.
     """
 
     function: Operation
     size: int
     states: Mapping[Value, State]
     ops: Mapping[Operation, OnPiece]
+    gathered: Mapping[Operation, Neither] = field(default_factory=dict)
 
     def state(self, value: Value) -> State:
         """The state of ``value``."""
@@ -82,31 +87,40 @@ class AxisReport:
         Raises PassError where the axis cannot be cut so.
         """
         self.check_pieces(pieces)
+        return self.shrink_to(op, self.size // pieces)
+
+    def shrink_to(self, op: Operation, rows: int) -> dict[str, Attribute]:
+        """The attributes of ``op`` that differ when it runs on ``rows`` elements of the axis."""
         changed: dict[str, Attribute] = {}
         for name, position in self.on_piece(op).shrinks:
             value = changed.get(name, op.attributes.get(name))
             if position is None and isinstance(value, int):
-                changed[name] = value // pieces
+                changed[name] = value * rows // self.size
             elif isinstance(value, tuple) and position is not None:
                 entry = value[position]
                 assert isinstance(entry, int), "rules name numbers"
-                changed[name] = (*value[:position], entry // pieces, *value[position + 1 :])
+                short = entry * rows // self.size
+                changed[name] = (*value[:position], short, *value[position + 1 :])
         return changed
 
     def piece_type(self, value: Value, pieces: int) -> Type:
         """The type of ``value`` on one of ``pieces`` pieces: a split dimension is shorter."""
         self.check_pieces(pieces)
-        state = self.state(value)
+        return self.type_of_rows(value, self.size // pieces)
+
+    def type_of_rows(self, value: Value, rows: int) -> Type:
+        """The type of ``value`` on ``rows`` elements of the axis: a split dimension is shorter."""
+        state = self.states.get(value, FULL)
         if not isinstance(state, Split):
             return value.type
-        return _shortened(value.type, state.dimension, pieces)
+        return _shortened(value.type, state.dimension, rows, self.size)
 
 
-def _shortened(type_: Type, dimension: int, pieces: int) -> Type:
+def _shortened(type_: Type, dimension: int, rows: int, size: int) -> Type:
     tensor = unplaced(type_)
     assert isinstance(tensor, TensorType), "only tensors are split"
     shape = list(tensor.shape)
-    shape[dimension] //= pieces
+    shape[dimension] = shape[dimension] * rows // size
     short = TensorType(tuple(shape), tensor.element, tensor.weak)
     if isinstance(type_, OnType):
         return OnType(type_.devices, short, type_.layout)
