@@ -11,6 +11,9 @@ which is why it then costs what ``jax.jit`` costs. Against merging stand three t
   then runs that use up slack, and pairs, as long as the simulated step stays within ``slowdown``.
 - *Memory*: operands of a merged task live until it ends, and XLA orders what is in it. While a
   device's limit is passed, the merged task to blame is halved.
+
+A task keeps which tasks it was made of, and their groups and pins: ``baechi.parts = [{task = "t4",
+ops = 12, baechi.group = "w"}, ...]``; its operations, literals left out, are theirs in this order.
 """
 
 from __future__ import annotations
@@ -19,7 +22,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from baechi_jax.ir.attributes import Attribute
+from baechi_jax.ir.attributes import Attribute, DictAttr
 from baechi_jax.ir.core import Module, Operation, OpResult
 from baechi_jax.ir.cost import Cost
 from baechi_jax.ir.errors import PassError
@@ -38,6 +41,9 @@ from baechi_jax.passes.tasks import (
     tasks_of,
     topology_of,
 )
+
+#: On a task: the tasks that it was made of.
+PARTS = "baechi.parts"
 
 #: Most simulations of the search for pairs.
 _TRIALS = 60
@@ -312,6 +318,16 @@ def _to_blame(quotient: Quotient, simulation: Simulation, device: int) -> int | 
     return max(waiting, key=lambda node: (waiting[node], -node), default=None)
 
 
+def cluster_of(func: Operation, ops: Sequence[Operation]) -> list[Operation]:
+    """What ``build_tasks`` wants of ``ops``: literals only where ``func`` returns them."""
+    terminator = func.body.terminator
+    return [
+        op
+        for op in ops
+        if op.name != LITERAL or any(user is terminator for user, _ in op.result.uses)
+    ]
+
+
 # Building -----------------------------------------------------------------------------------
 
 
@@ -361,23 +377,25 @@ class TaskParts:
 
     def build(self, groups: Sequence[Sequence[int]]) -> None:
         """Make a task of each group; groups and their parts are in an order in which they run."""
-        terminator = self.func.body.terminator
+        contents = [cluster_of(self.func, ops) for ops in self.ops]
         clusters: list[list[Operation]] = []
         attributes: list[dict[str, Attribute]] = []
         for number, group in enumerate(groups):
-            clusters.append(
-                [
-                    op
-                    for part in group
-                    for op in self.ops[part]
-                    if op.name != LITERAL or any(user is terminator for user, _ in op.result.uses)
-                ]
-            )
+            clusters.append([op for part in group for op in contents[part]])
             entry = {"sym_name": f"t{number}", **self._common(group)}
+            entry[PARTS] = tuple(self._part(part, len(contents[part])) for part in group)
             if len(group) > 1:
                 entry["baechi.cost"] = self.cost(group)
             attributes.append(entry)
         build_tasks(self.func, clusters, attributes)
+
+    def _part(self, part: int, ops: int) -> DictAttr:
+        attributes = self.attributes[part]
+        entry: dict[str, Attribute] = {"task": attributes["sym_name"], "ops": ops}
+        for key in ("baechi.group", "baechi.pin"):
+            if key in attributes:
+                entry[key] = attributes[key]
+        return DictAttr.of(entry)
 
     def _common(self, group: Iterable[int]) -> dict[str, Attribute]:
         """The attributes on which all parts agree, without their names."""
