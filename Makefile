@@ -4,6 +4,7 @@
 #   make test         format, lint, types, import rules, tests
 #   make test-newest  the tests on the newest Python and JAX that are supported
 #   make slow         the tests that take long, too
+#   make zoo          train models of other packages, placed; writes the table of docs/zoo.md
 #   make bench        every benchmark; each ends with one line of JSON
 #   make lint         the checks without the tests
 #   make format       rewrite the code in the project's format
@@ -13,16 +14,17 @@
 SHELL  := /bin/bash
 VENV   ?= .venv
 NEWEST ?= .venv-newest
+ZOO    ?= .venv-zoo
 BIN    := $(VENV)/bin
 # For example PYTEST="-n 2 -x".
 PYTEST ?=
 say     = @printf '\n==> %s\n' $(1)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint format slow bench test-newest clean
+.PHONY: help setup demo test lint format slow zoo bench test-newest clean
 
 help:
-	@sed -n 's/^# \{0,1\}//p' Makefile | head -13
+	@sed -n 's/^# \{0,1\}//p' Makefile | head -14
 
 setup: $(VENV)/.installed
 
@@ -58,6 +60,17 @@ slow: setup
 	$(call say,'tests, the slow ones included')
 	$(BIN)/python -m pytest --slow $(PYTEST)
 
+$(ZOO)/.installed: pyproject.toml
+	$(call say,'setting up $(ZOO): the packages of the zoo, at their pinned versions')
+	@python="$${PYTHON:-$$(.ci/find-python 3.11)}" && [ -n "$$python" ] && "$$python" --version \
+	  && "$$python" -m venv $(ZOO)
+	$(ZOO)/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[test,zoo]'
+	@touch $@
+
+zoo: $(ZOO)/.installed
+	$(call say,'the zoo')
+	$(ZOO)/bin/python -m tests.zoo.table
+
 bench: setup
 	@for script in benchmarks/*.py; do \
 	  grep -q '__main__' "$$script" || continue; \
@@ -78,4 +91,4 @@ test-newest: $(NEWEST)/.installed
 	$(NEWEST)/bin/python -m pytest $(PYTEST)
 
 clean:
-	rm -rf $(VENV) $(NEWEST) build dist *.egg-info demo-output
+	rm -rf $(VENV) $(NEWEST) $(ZOO) build dist *.egg-info demo-output

@@ -1,0 +1,97 @@
+"""Models of equinox: a vision transformer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import optax
+
+Built = tuple[Any, tuple[Any, ...]]
+
+
+class VitBlock(eqx.Module):
+    """A pre-norm layer of a vision transformer."""
+
+    norm1: eqx.nn.LayerNorm
+    attention: eqx.nn.MultiheadAttention
+    norm2: eqx.nn.LayerNorm
+    up: eqx.nn.Linear
+    down: eqx.nn.Linear
+    dropout: eqx.nn.Dropout
+
+    def __init__(self, width: int, heads: int, key: Any) -> None:
+        keys = jax.random.split(key, 3)
+        self.norm1 = eqx.nn.LayerNorm(width)
+        self.attention = eqx.nn.MultiheadAttention(heads, width, dropout_p=0.1, key=keys[0])
+        self.norm2 = eqx.nn.LayerNorm(width)
+        self.up = eqx.nn.Linear(width, 4 * width, key=keys[1])
+        self.down = eqx.nn.Linear(4 * width, width, key=keys[2])
+        self.dropout = eqx.nn.Dropout(0.1)
+
+    def __call__(self, x: Any, key: Any) -> Any:
+        first, second = jax.random.split(key)
+        h = jax.vmap(self.norm1)(x)
+        x = x + self.attention(h, h, h, key=first)
+        h = jax.vmap(lambda t: self.down(jax.nn.gelu(self.up(self.norm2(t)))))(x)
+        return x + self.dropout(h, key=second)
+
+
+class Vit(eqx.Module):
+    """Patches by a convolution, a class token, learned positions, layers, a linear head."""
+
+    patches: eqx.nn.Conv2d
+    positions: Any
+    token: Any
+    blocks: list[VitBlock]
+    norm: eqx.nn.LayerNorm
+    head: eqx.nn.Linear
+
+    def __init__(
+        self, size: int, patch: int, width: int, heads: int, layers: int, classes: int, key: Any
+    ) -> None:
+        keys = jax.random.split(key, layers + 4)
+        self.patches = eqx.nn.Conv2d(3, width, patch, stride=patch, key=keys[0])
+        count = (size // patch) ** 2 + 1
+        self.positions = 0.02 * jax.random.normal(keys[1], (count, width))
+        self.token = 0.02 * jax.random.normal(keys[2], (1, width))
+        self.blocks = [VitBlock(width, heads, k) for k in keys[4:]]
+        self.norm = eqx.nn.LayerNorm(width)
+        self.head = eqx.nn.Linear(width, classes, key=keys[3])
+
+    def __call__(self, image: Any, key: Any) -> Any:
+        x = self.patches(image)
+        x = jnp.concatenate([self.token, x.reshape(x.shape[0], -1).T]) + self.positions
+        for block, k in zip(self.blocks, jax.random.split(key, len(self.blocks))):
+            x = block(x, k)
+        return self.head(self.norm(x[0]))
+
+
+def _train(model: Any, optimizer: Any, loss: Any, batch: Any, key: Any) -> Built:
+    """The step of an equinox model: its arrays are the state, the rest of it is fixed."""
+    arrays, static = eqx.partition(model, eqx.is_inexact_array)
+
+    def step(state: Any, batch: Any) -> Any:
+        arrays, optimizer_state, key = state
+        key, used = jax.random.split(key)
+        value, grads = eqx.filter_value_and_grad(loss)(eqx.combine(arrays, static), batch, used)
+        updates, optimizer_state = optimizer.update(grads, optimizer_state, arrays)
+        return (eqx.apply_updates(arrays, updates), optimizer_state, key), value
+
+    return step, ((arrays, optimizer.init(arrays), key), batch)
+
+
+def vit(size: int = 32, patch: int = 4, width: int = 128, heads: int = 4, layers: int = 6) -> Built:
+    """A vision transformer on small images; the model is written for one image and vmapped."""
+    key = jax.random.key(0)
+    model = Vit(size, patch, width, heads, layers, 10, key)
+
+    def loss(model: Vit, batch: Any, key: Any) -> Any:
+        images, labels = batch
+        logits = jax.vmap(model)(images, jax.random.split(key, len(labels)))
+        return optax.softmax_cross_entropy_with_integer_labels(logits, labels).mean()
+
+    batch = (jax.random.normal(key, (8, 3, size, size)), jnp.arange(8))
+    return _train(model, optax.adamw(1e-3, eps=1e-4), loss, batch, key)

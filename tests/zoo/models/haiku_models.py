@@ -1,0 +1,131 @@
+"""Models of dm-haiku: ResNet50, a transformer, an LSTM."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import haiku as hk
+import jax
+import jax.numpy as jnp
+import optax
+
+Built = tuple[Any, tuple[Any, ...]]
+
+
+class State(NamedTuple):
+    """What a step carries on: parameters, batch statistics, the optimizer, a random key."""
+
+    params: Any
+    statistics: Any
+    optimizer: Any
+    key: Any
+
+
+def resnet50(images: int = 4, size: int = 32, classes: int = 100) -> Built:
+    """``hk.nets.ResNet50`` on small images, with the moving averages of its batch norms."""
+    net = hk.transform_with_state(
+        lambda image: hk.nets.ResNet50(classes)(image, is_training=True, test_local_stats=False)
+    )
+    optimizer = optax.sgd(optax.cosine_decay_schedule(1e-3, 100), momentum=0.9, nesterov=True)
+
+    def loss(params: Any, statistics: Any, batch: Any) -> Any:
+        logits, statistics = net.apply(params, statistics, None, batch["image"])
+        losses = optax.softmax_cross_entropy_with_integer_labels(logits, batch["label"])
+        penalty = sum(jnp.sum(p**2) for p in jax.tree.leaves(params) if p.ndim > 1)
+        return losses.mean() + 1e-4 * penalty, statistics
+
+    def step(state: State, batch: Any) -> Any:
+        (value, statistics), grads = jax.value_and_grad(loss, has_aux=True)(
+            state.params, state.statistics, batch
+        )
+        updates, optimizer_state = optimizer.update(grads, state.optimizer, state.params)
+        params = optax.apply_updates(state.params, updates)
+        return State(params, statistics, optimizer_state, state.key), value
+
+    key = jax.random.key(0)
+    batch = {
+        "image": jax.random.normal(key, (images, size, size, 3)),
+        "label": jnp.arange(images) % classes,
+    }
+    params, statistics = jax.jit(net.init)(key, batch["image"])
+    return step, (State(params, statistics, optimizer.init(params), key), batch)
+
+
+def transformer(
+    layers: int = 6,
+    width: int = 128,
+    heads: int = 4,
+    vocabulary: int = 1024,
+    length: int = 64,
+    batch: int = 8,
+) -> Built:
+    """The transformer of haiku's examples: pre-norm, ``hk.MultiHeadAttention``, dropout."""
+
+    def forward(tokens: Any) -> Any:
+        init = hk.initializers.VarianceScaling(2.0 / layers)
+        positions = hk.get_parameter("positions", [length, width], init=jnp.zeros)
+        x = hk.Embed(vocabulary, width)(tokens) + positions
+        mask = jnp.tril(jnp.ones((1, 1, length, length)))
+        for index in range(layers):
+            with jax.named_scope(f"layer{index}"):
+                h = hk.LayerNorm(-1, create_scale=True, create_offset=True)(x)
+                attention = hk.MultiHeadAttention(heads, width // heads, w_init=init)
+                x = x + hk.dropout(hk.next_rng_key(), 0.1, attention(h, h, h, mask=mask))
+                h = hk.LayerNorm(-1, create_scale=True, create_offset=True)(x)
+                h = hk.Linear(width, w_init=init)(jax.nn.gelu(hk.Linear(4 * width)(h)))
+                x = x + hk.dropout(hk.next_rng_key(), 0.1, h)
+        x = hk.LayerNorm(-1, create_scale=True, create_offset=True)(x)
+        return hk.Linear(vocabulary)(x)
+
+    net = hk.transform(forward)
+    schedule = optax.warmup_cosine_decay_schedule(1e-4, 1e-3, 10, 100)
+    optimizer = optax.chain(
+        optax.clip_by_global_norm(1.0), optax.adamw(schedule, eps=1e-4, weight_decay=0.01)
+    )
+
+    def loss(params: Any, key: Any, tokens: Any) -> Any:
+        logits = net.apply(params, key, tokens[:, :-1])
+        return optax.softmax_cross_entropy_with_integer_labels(logits, tokens[:, 1:]).mean()
+
+    def step(state: State, tokens: Any) -> Any:
+        key, dropout = jax.random.split(state.key)
+        value, grads = jax.value_and_grad(loss)(state.params, dropout, tokens)
+        updates, optimizer_state = optimizer.update(grads, state.optimizer, state.params)
+        params = optax.apply_updates(state.params, updates)
+        return State(params, None, optimizer_state, key), {"loss": value}
+
+    key = jax.random.PRNGKey(0)
+    tokens = jax.random.randint(key, (batch, length + 1), 0, vocabulary)
+    params = jax.jit(net.init)(key, tokens[:, :-1])
+    return step, (State(params, None, optimizer.init(params), key), tokens)
+
+
+def lstm(
+    layers: int = 4, width: int = 192, vocabulary: int = 256, length: int = 24, batch: int = 8
+) -> Built:
+    """A character model: ``hk.DeepRNN`` of LSTMs under ``hk.dynamic_unroll``."""
+
+    def forward(tokens: Any) -> Any:
+        x = hk.Embed(vocabulary, width)(tokens)
+        for _ in range(layers):
+            core = hk.LSTM(width)
+            out, _ = hk.dynamic_unroll(core, x, core.initial_state(batch))
+            x = x + out
+        return hk.BatchApply(hk.Linear(vocabulary))(x)
+
+    net = hk.without_apply_rng(hk.transform(forward))
+    optimizer = optax.chain(optax.clip(1.0), optax.adam(1e-3, eps=1e-4))
+
+    def loss(params: Any, tokens: Any) -> Any:
+        logits = net.apply(params, tokens[:-1])
+        return optax.softmax_cross_entropy_with_integer_labels(logits, tokens[1:]).mean()
+
+    def step(state: State, tokens: Any) -> Any:
+        value, grads = jax.value_and_grad(loss)(state.params, tokens)
+        updates, optimizer_state = optimizer.update(grads, state.optimizer)
+        return State(optax.apply_updates(state.params, updates), None, optimizer_state, None), value
+
+    key = jax.random.key(0)
+    tokens = jax.random.randint(key, (length + 1, batch), 0, vocabulary)
+    params = jax.jit(net.init)(key, tokens[:-1])
+    return step, (State(params, None, optimizer.init(params), None), tokens)

@@ -1,0 +1,95 @@
+"""The registry of the zoo, and that its comparison finds what is wrong. Needs no package."""
+
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+import sys
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from tests.zoo.examine import Kept, compare, shake
+from tests.zoo.registry import ENTRIES, ZOO, available
+
+
+def test_names_are_unique_and_builders_exist() -> None:
+    assert len(ZOO) == len(ENTRIES)
+    for entry in ENTRIES:
+        module, _, function = entry.builder.partition(":")
+        spec = importlib.util.find_spec(f"tests.zoo.models.{module}")
+        assert spec is not None
+        assert spec.origin is not None
+        with open(spec.origin, encoding="utf-8") as file:
+            assert f"def {function}(" in file.read()
+
+
+def test_import_is_light() -> None:
+    script = (
+        "import sys, tests.zoo.registry as r; r.available();"
+        "print([m for m in ('jax', 'haiku', 'flax', 'equinox', 'pytest') if m in sys.modules])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == "[]"
+
+
+def test_available_leaves_out_what_is_not_installed() -> None:
+    assert all(not entry.missing() for entry in available())
+
+
+def _kept(**arrays: Any) -> Any:
+    return {name: Kept(jnp.asarray(array)) for name, array in arrays.items()}
+
+
+def test_equal_within_the_tolerance() -> None:
+    one, other = _kept(x=[1.0, 2.0]), _kept(x=[1.0, 2.0002])
+    assert not compare(one, other, one, 2e-4).problems
+    assert compare(one, other, one, 2e-4).difference == pytest.approx(1e-4, rel=1e-2)
+
+
+def test_a_wrong_value_is_found() -> None:
+    one, other = _kept(x=[1.0, 2.0]), _kept(x=[1.0, 2.1])
+    (problem,) = compare(one, other, one, 2e-4).problems
+    assert "['x'] float32[2] differs by 0.05" in problem
+
+
+def test_rounding_alone_is_no_difference() -> None:
+    one, other, near = _kept(x=[1e-9, 2e-9]), _kept(x=[2e-9, -1e-9]), _kept(x=[-1e-9, 1e-9])
+    compared = compare(one, other, near, 2e-4)
+    assert not compared.problems
+    assert compared.noisy == 1
+
+
+@pytest.mark.parametrize(
+    ("other", "expected"),
+    [
+        (np.array([1.0, np.nan], np.float32), "differs"),
+        (np.array([1.0, np.inf], np.float32), "differs"),
+        (np.array([1, 2], np.int32), "is int32[2], not float32[2]"),
+        (np.array([[1.0, 2.0]], np.float32), "is float32[1, 2], not float32[2]"),
+    ],
+)
+def test_what_is_no_number_or_of_another_type_is_found(other: Any, expected: str) -> None:
+    one = _kept(x=[1.0, 2.0])
+    (problem,) = compare(one, _kept(x=other), one, 2e-4).problems
+    assert expected in problem
+
+
+def test_weak_types_and_structures_are_compared() -> None:
+    strong, weak = {"x": Kept(jnp.ones(()))}, {"x": Kept(jnp.asarray(1.0))}
+    weak["x"].type += " weak"
+    assert "weak" in compare(strong, weak, strong, 1.0).problems[0]
+    assert "structure" in compare(strong, {"y": strong["x"]}, strong, 1.0).problems[0]
+
+
+def test_shake_changes_floats_alone_and_little() -> None:
+    arguments = (jnp.linspace(1, 2, 100), jnp.arange(3), jax.random.key(0))
+    near = shake(arguments)
+    np.testing.assert_allclose(near[0], arguments[0], rtol=2e-7)
+    assert (near[0] != arguments[0]).any()
+    np.testing.assert_array_equal(near[1], arguments[1])
