@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
+from baechi_jax.passes.placement._heap import pop, push
 from baechi_jax.passes.placement._jit import compiled
 
 if TYPE_CHECKING:
@@ -20,45 +21,6 @@ if TYPE_CHECKING:
 
 # Columns of ``nodes``, ``[n, 5]``.
 OUT, OUT_END, RANK, ARGUMENT, READS = range(5)
-
-
-@compiled
-def _push(heap_keys: Floats, heap_ranks: Ints, size: int, key: float, rank: int) -> None:
-    at = size
-    while at > 0:
-        above = (at - 1) >> 1
-        if heap_keys[above] < key or (heap_keys[above] == key and heap_ranks[above] < rank):
-            break
-        heap_keys[at] = heap_keys[above]
-        heap_ranks[at] = heap_ranks[above]
-        at = above
-    heap_keys[at] = key
-    heap_ranks[at] = rank
-
-
-@compiled
-def _pop(heap_keys: Floats, heap_ranks: Ints, size: int) -> None:
-    """Drop the top of a heap of ``size``."""
-    last = size - 1
-    key, rank = heap_keys[last], heap_ranks[last]
-    at = 0
-    while True:
-        below = 2 * at + 1
-        if below >= last:
-            break
-        right = below + 1
-        if right < last and (
-            heap_keys[right] < heap_keys[below]
-            or (heap_keys[right] == heap_keys[below] and heap_ranks[right] < heap_ranks[below])
-        ):
-            below = right
-        if key < heap_keys[below] or (key == heap_keys[below] and rank < heap_ranks[below]):
-            break
-        heap_keys[at] = heap_keys[below]
-        heap_ranks[at] = heap_ranks[below]
-        at = below
-    heap_keys[at] = key
-    heap_ranks[at] = rank
 
 
 @compiled
@@ -100,7 +62,7 @@ def play(
     while size > 0 and count < most:
         now = heap_keys[0]
         node = by_rank[heap_ranks[0]]
-        _pop(heap_keys, heap_ranks, size)
+        pop(heap_keys, heap_ranks, size)
         size -= 1
         here = device[node]
         taken[count] = node
@@ -134,7 +96,7 @@ def play(
             ready[reader] = max(ready[reader], time)
             missing[reader] -= 1
             if missing[reader] == 0:
-                _push(heap_keys, heap_ranks, size, ready[reader], nodes[reader, RANK])
+                push(heap_keys, heap_ranks, size, ready[reader], nodes[reader, RANK])
                 size += 1
     return size, count, edge_log, move_log, makespan, total
 
@@ -194,7 +156,7 @@ def makespan_of(
     for node in range(len(nodes)):
         missing[node] = nodes[node, READS]
         if missing[node] == 0:
-            _push(heap_keys, heap_ranks, size, 0.0, nodes[node, RANK])
+            push(heap_keys, heap_ranks, size, 0.0, nodes[node, RANK])
             size += 1
     _, _, _, _, makespan, _ = play(
         nodes,
@@ -364,7 +326,7 @@ def sweep(
     for node in range(len(nodes)):
         missing[node] = nodes[node, READS]
         if missing[node] == 0:
-            _push(heap_keys, heap_ranks, size, 0.0, nodes[node, RANK])
+            push(heap_keys, heap_ranks, size, 0.0, nodes[node, RANK])
             size += 1
     keep_keys = np.empty_like(heap_keys)
     keep_ranks = np.empty_like(heap_ranks)

@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from baechi_jax.passes.simulate.compiled import longest_way_compiled, worth_compiling
 from baechi_jax.passes.simulate.simulator import Simulation, simulate
 
 if TYPE_CHECKING:
@@ -88,6 +89,8 @@ def longest_way(problem: PlacementProblem, assignment: Sequence[int]) -> list[fl
 
     Transfers count where the ends are on different devices. As a priority: longest way first.
     """
+    if worth_compiling(problem):
+        return longest_way_compiled(problem, assignment)
     lists = problem.lists
     latency, per_byte = lists.latency_seconds, lists.seconds_per_byte
     way = [0.0] * problem.nodes

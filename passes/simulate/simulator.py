@@ -18,7 +18,8 @@ Rules:
 Those are the rules of the project's model of communication, ``links``. Under ``channel``, the model
 of Baechi's authors, ``channel.py`` plays the step; it takes no orders.
 
-Plain lists and one heap: a few milliseconds for 300 nodes.
+Plain lists and one heap: a few milliseconds for 300 nodes. ``compiled.py`` plays larger problems,
+alike to the last bit, in a fraction of the time.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from typing import TYPE_CHECKING
 
 from baechi_jax.passes.placement.errors import PlacementProblemError
 from baechi_jax.passes.simulate.channel import simulate_channel
+from baechi_jax.passes.simulate.compiled import simulate_compiled, worth_compiling
 from baechi_jax.passes.simulate.simulation import Simulation as Simulation
 from baechi_jax.passes.simulate.simulation import Transfer as Transfer
 
@@ -59,6 +61,10 @@ def simulate(
                 "are ready; give no order or priority"
             )
         return simulate_channel(problem, assignment, memory_steps=memory_steps)
+    if transfer_order is None and not memory_steps and worth_compiling(problem):
+        found = simulate_compiled(problem, assignment, order, priority)
+        if found is not None:
+            return found
     return _Run(problem, assignment, order, priority, transfer_order, memory_steps).run()
 
 
