@@ -26,6 +26,7 @@ if TYPE_CHECKING:
         VerificationError,
     )
     from baechi_jax.ir.topology import Device, Link, Topology
+    from baechi_jax.leaves import StackError, device_put, gather, restore_target
     from baechi_jax.local import local_topology
     from baechi_jax.passes.placement.errors import InfeasiblePlacementError
     from baechi_jax.passes.plan_errors import PlanError
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
         DeviceError,
         ExecutionError,
     )
+    from baechi_jax.runtime.layers import StackedSharding
+    from baechi_jax.runtime.stacked import StackedArray
 
 #: Where each export lives.
 _EXPORTS = {
@@ -57,13 +60,19 @@ _EXPORTS = {
     "PlanFileError": "baechi_jax.plan",
     "PlanMismatchError": "baechi_jax.plan",
     "RetraceWarning": "baechi_jax.place",
+    "StackError": "baechi_jax.leaves",
+    "StackedArray": "baechi_jax.runtime.stacked",
+    "StackedSharding": "baechi_jax.runtime.layers",
     "Topology": "baechi_jax.ir.topology",
     "TopologyError": "baechi_jax.ir.errors",
     "VerificationError": "baechi_jax.ir.errors",
+    "device_put": "baechi_jax.leaves",
+    "gather": "baechi_jax.leaves",
     "local_topology": "baechi_jax.local",
     "on": "baechi_jax.place",
     "place": "baechi_jax.place",
     "place_init": "baechi_jax.place",
+    "restore_target": "baechi_jax.leaves",
 }
 
 __all__ = [
@@ -84,14 +93,20 @@ __all__ = [
     "PlanFileError",
     "PlanMismatchError",
     "RetraceWarning",
+    "StackError",
+    "StackedArray",
+    "StackedSharding",
     "Topology",
     "TopologyError",
     "VerificationError",
     "__version__",
+    "device_put",
+    "gather",
     "local_topology",
     "on",
     "place",
     "place_init",
+    "restore_target",
 ]
 
 

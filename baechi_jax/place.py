@@ -27,6 +27,7 @@ from baechi_jax.ir.fingerprint import fingerprint
 from baechi_jax.ir.from_jaxpr import convert
 from baechi_jax.ir.function import argument_attributes
 from baechi_jax.ir.pause_collection import paused_collection
+from baechi_jax.ir.pieces import leaves
 from baechi_jax.ir.topology import Topology
 from baechi_jax.ir.trace import Trace, trace
 from baechi_jax.local import local_topology
@@ -40,16 +41,19 @@ from baechi_jax.options import (
 from baechi_jax.passes.placement.errors import InfeasiblePlacementError
 from baechi_jax.passes.registry import Pass
 from baechi_jax.placed_state import (
+    PinArguments,
     PinResults,
+    PlacedLayers,
     PlacedLeaf,
     Wanted,
-    devices_like,
-    pin_arguments,
+    leaves_like,
 )
 from baechi_jax.plan import Plan, check_matches
 from baechi_jax.planner import PlannerOptions, apply_decisions, plan_module
 from baechi_jax.runtime.compile import CompileOptions, ExecutableCache
 from baechi_jax.runtime.errors import DeviceError
+from baechi_jax.runtime.stacked import StackedArray
+from baechi_jax.runtime.state import abstract, leaves_of
 from baechi_jax.signature import Signature
 from baechi_jax.stages import Compiled, Lowered, Split, Traced
 
@@ -338,19 +342,19 @@ class PlacedFunction:
         """Where the plan for these arguments (or shapes) wants each leaf.
 
         A tuple with one tree for each positional argument (None for a static one), for
-        ``jax.device_put`` or a checkpoint library; with keyword arguments, a pair of that tuple and
-        a dictionary.
+        ``baechi.device_put`` or a checkpoint library; with keyword arguments, a pair of that tuple
+        and a dictionary. A stacked leaf that the plan holds in pieces has a ``NamedSharding`` over
+        a mesh where the split is even, and a ``baechi.StackedSharding`` where it is not.
         """
         lowered = self.lower(*args, **kwargs)
         program = lowered.program
         devices = self._devices()
-        from jax.sharding import SingleDeviceSharding
-
+        for argument in program.arguments:
+            _check_device(devices, argument.device)
         trace = self._entry(args, kwargs).trace
-        shardings = [
-            SingleDeviceSharding(_device_of(devices, argument.device))
-            for argument in program.arguments[len(trace.constants) :]
-        ]
+        names = (*("constant" for _ in trace.constants), *trace.argument_names)
+        leaves = leaves_of(program.arguments, names, devices)
+        shardings = [leaf.sharding for leaf in leaves[len(trace.constants) :]]
         positional, named = jax.tree.unflatten(trace.in_tree, shardings)
         positional = self._signature.restore(args, positional)
         return (positional, named) if kwargs else positional
@@ -397,8 +401,9 @@ class PlacedFunction:
         with self._lock:
             entry = self._entries.get(key)
             if entry is None:
+                shapes = self._signature.map_traced(_for_tracing, args, kwargs)
                 with paused_collection():
-                    traced = trace(self._fn, args, kwargs, **self._signature.jit_options)
+                    traced = trace(self._fn, *shapes, **self._signature.jit_options)
                 entry = self._entries[key] = _Entry(tree, static, context, traced)
             return entry
 
@@ -446,14 +451,8 @@ class PlacedFunction:
             planned = apply_decisions(fresh, saved.module, topology, options)
             return Plan(planned.module, self._name, planned.timings)
         argument_pins, extra = self._pins(traced)
-
-        def pinned() -> Module:
-            module = fresh()
-            pin_arguments(module, argument_pins)
-            return module
-
         try:
-            planned = plan_module(pinned, topology, options, extra)
+            planned = plan_module(fresh, topology, options, [*argument_pins, *extra])
         except InfeasiblePlacementError:
             if self._options.like is not None or not argument_pins:
                 raise
@@ -465,8 +464,8 @@ class PlacedFunction:
             planned = plan_module(fresh, topology, options, extra)
         return Plan(planned.module, self._name, planned.timings)
 
-    def _pins(self, traced: Trace) -> tuple[dict[int, int], list[Pass]]:
-        """Devices of arguments (constants counted), and a pass that pins results."""
+    def _pins(self, traced: Trace) -> tuple[list[Pass], list[Pass]]:
+        """Passes that pin arguments, and passes that pin results."""
         known: list[PlacedLeaf] = []
         like = self._options.like
         if like is not None:
@@ -475,22 +474,20 @@ class PlacedFunction:
             # State stays where the first plan put it, so that calls with other shapes find it.
             known = [leaf for leaf, state in self._placed(self._first) if state]
         if not known:
-            return {}, []
+            return [], []
         offset = len(traced.constants)
         wanted = _wanted(traced.argument_names, traced.in_avals)
-        pins = {
-            offset + index: device
-            for index, device in enumerate(devices_like(wanted, known))
-            if device is not None
-        }
+        places = [
+            (offset + index, leaf.layers)
+            for index, leaf in enumerate(leaves_like(wanted, known))
+            if leaf is not None
+        ]
+        pins: list[Pass] = [PinArguments(tuple(places))] if places else []
         if not self._pins_results:
             return pins, []
-        results = devices_like(_wanted(traced.result_names, traced.out_avals), known)
-        placed = [(index, device) for index, device in enumerate(results) if device is not None]
-        if not placed:
-            return pins, []
-        indices, places = zip(*placed, strict=True)
-        return pins, [PinResults(indices, places)]
+        results = leaves_like(_wanted(traced.result_names, traced.out_avals), known)
+        placed = [(index, leaf.layers) for index, leaf in enumerate(results) if leaf is not None]
+        return pins, [PinResults(tuple(placed))] if placed else []
 
     def placed_leaves(self) -> list[PlacedLeaf]:
         """The arguments of the first plan and their devices; raises BaechiError without a plan."""
@@ -505,13 +502,21 @@ class PlacedFunction:
     def _placed(self, entry: _Entry) -> list[tuple[PlacedLeaf, bool]]:
         assert entry.lowered is not None
         traced = entry.trace
-        arguments = entry.lowered.program.arguments[len(traced.constants) :]
-        return [
-            (PlacedLeaf(name, tuple(aval.shape), aval.dtype, argument.device), is_state)
-            for name, aval, argument, is_state in zip(
-                traced.argument_names, traced.in_avals, arguments, entry.is_state, strict=True
+        arguments = entry.lowered.program.arguments
+        ranges = leaves([argument.piece for argument in arguments])[len(traced.constants) :]
+        placed: list[tuple[PlacedLeaf, bool]] = []
+        for name, aval, members, is_state in zip(
+            traced.argument_names, traced.in_avals, ranges, entry.is_state, strict=True
+        ):
+            own = [arguments[index] for index in members]
+            layers = tuple(
+                PlacedLayers(0, None, each.device)
+                if each.piece is None
+                else PlacedLayers(each.piece.start, each.piece.stop, each.device)
+                for each in own
             )
-        ]
+            placed.append((PlacedLeaf(name, tuple(aval.shape), aval.dtype, layers), is_state))
+        return placed
 
     # Machine ------------------------------------------------------------------------------------
 
@@ -576,13 +581,12 @@ def _default_topology(devices: tuple[jax.Device, ...] | None) -> Topology:
     return local_topology(devices=devices)
 
 
-def _device_of(devices: Sequence[jax.Device], index: int) -> jax.Device:
+def _check_device(devices: Sequence[jax.Device], index: int) -> None:
     if index >= len(devices):
         raise DeviceError(
             f"the plan uses device {index}, and this process has {len(devices)} devices; there is "
             "no sharding for a device that is not there"
         )
-    return devices[index]
 
 
 def _wanted(names: Sequence[str], avals: Sequence[Any]) -> list[Wanted]:
@@ -592,8 +596,17 @@ def _wanted(names: Sequence[str], avals: Sequence[Any]) -> list[Wanted]:
 
 
 def _type_key(leaf: Any) -> Any:
-    aval = leaf if isinstance(leaf, jax.ShapeDtypeStruct) else jax.typeof(leaf)
+    aval = leaf if isinstance(leaf, jax.ShapeDtypeStruct) else abstract(leaf)
     return (aval.shape, aval.dtype, bool(getattr(aval, "weak_type", False)))
+
+
+def _for_tracing(leaf: Any) -> Any:
+    """``leaf``, or its shape: where an array over several devices lies is no part of a trace."""
+    spread = isinstance(leaf, jax.Array) and len(leaf.sharding.device_set) > 1
+    if not spread and not isinstance(leaf, StackedArray):
+        return leaf
+    shape, dtype, weak = _type_key(leaf)
+    return jax.ShapeDtypeStruct(shape, dtype, weak_type=weak)
 
 
 def _is_no_array(leaf: Any) -> bool:

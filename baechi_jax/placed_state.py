@@ -5,14 +5,17 @@ leaves are matched to the step's arguments as results are matched to arguments
 (``ir/match_state.py``), and what that leaves open by name: the longest common end of two paths of
 equal shape and dtype. Where several arguments end alike (``params['w']`` and its moments), the
 first one counts; they lie together anyway.
+
+A stacked leaf may lie in pieces, by layers; the functions may hold it in different ones.
 """
 
 from __future__ import annotations
 
+import logging
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeAlias
 
 from baechi_jax.ir.core import Module, Operation, Value
 from baechi_jax.ir.function import (
@@ -22,18 +25,45 @@ from baechi_jax.ir.function import (
     set_result_attributes,
 )
 from baechi_jax.ir.match_state import Leaf, match_state
+from baechi_jax.ir.pieces import Piece, argument_pieces, result_pieces
+from baechi_jax.ir.pieces import leaves as leaf_ranges
 from baechi_jax.passes.registry import Pass
 from baechi_jax.passes.tasks import LITERAL
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedLayers:
+    """Layers ``start`` to ``stop`` (None: all) of a leaf on one device."""
+
+    start: int
+    stop: int | None
+    device: int
+
+
+#: Where a leaf lies: its runs of layers, in order.
+Layers: TypeAlias = tuple[PlacedLayers, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class PlacedLeaf:
-    """An argument of a planned function: its name, shape and dtype, and its device."""
+    """An argument of a planned function: its name, shape and dtype, and where it lies."""
 
     name: str
     shape: tuple[int, ...]
     dtype: Any
-    device: int
+    layers: Layers
+
+
+def device_of_layers(layers: Layers, piece: Piece | None) -> int | None:
+    """The device where all layers of ``piece`` (None: the whole leaf) lie; None if on several."""
+    devices = {
+        run.device
+        for run in layers
+        if piece is None or run.stop is None or (run.start < piece.stop and piece.start < run.stop)
+    }
+    return devices.pop() if len(devices) == 1 else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +75,8 @@ class Wanted:
     dtype: Any
 
 
-def devices_like(wanted: Sequence[Wanted], known: Sequence[PlacedLeaf]) -> list[int | None]:
-    """For each of ``wanted`` the device of the leaf of ``known`` that it is; None where none is.
+def leaves_like(wanted: Sequence[Wanted], known: Sequence[PlacedLeaf]) -> list[PlacedLeaf | None]:
+    """For each of ``wanted`` the leaf of ``known`` that it is; None where none is.
 
     Wanted arguments and wanted results are matched alike: by their names' paths.
     """
@@ -54,25 +84,26 @@ def devices_like(wanted: Sequence[Wanted], known: Sequence[PlacedLeaf]) -> list[
         [Leaf(_steps(leaf.name), _type(leaf)) for leaf in known],
         [Leaf(_steps(leaf.name), _type(leaf)) for leaf in wanted],
     )
-    devices: list[int | None] = [None] * len(wanted)
+    leaves: list[PlacedLeaf | None] = [None] * len(wanted)
     for source, target in found.items():
-        devices[target] = known[source].device
+        leaves[target] = known[source]
     by_type: dict[Any, list[PlacedLeaf]] = {}
     for placed in known:
         by_type.setdefault(_type(placed), []).append(placed)
     for index, leaf in enumerate(wanted):
-        if devices[index] is None:
-            devices[index] = _by_suffix(leaf, by_type.get(_type(leaf), ()))
-    return devices
+        if leaves[index] is None:
+            leaves[index] = _by_suffix(leaf, by_type.get(_type(leaf), ()))
+    return leaves
 
 
-def _by_suffix(wanted: Wanted, candidates: Sequence[PlacedLeaf]) -> int | None:
+def _by_suffix(wanted: Wanted, candidates: Sequence[PlacedLeaf]) -> PlacedLeaf | None:
     steps = _steps(wanted.name)
-    best, length = None, 0
+    best: PlacedLeaf | None = None
+    length = 0
     for candidate in candidates:
         common = _common_end(steps, _steps(candidate.name))
         if common > length:
-            best, length = candidate.device, common
+            best, length = candidate, common
     return best
 
 
@@ -102,20 +133,44 @@ def _type(leaf: PlacedLeaf | Wanted) -> tuple[tuple[int, ...], str]:
 # Pins --------------------------------------------------------------------------------------------
 
 
-def pin_arguments(module: Module, devices: Mapping[int, int]) -> None:
-    """Pin argument ``i`` of ``@main`` (constants counted) to ``devices[i]``."""
-    func = module.main
-    entries = argument_attributes(func)
-    for index, device in devices.items():
-        entries[index]["baechi.pin"] = (device,)
-    set_argument_attributes(func, entries)
+@dataclass(frozen=True, slots=True)
+class PinArguments(Pass):
+    """Pin arguments of ``@main``: ``(leaf, where its layers lie)``, closed-over constants counted.
+
+    A leaf that is in pieces here is pinned piece by piece. One that is read whole here and lies on
+    several devices stays free: each call brings it together.
+    """
+
+    name: ClassVar[str] = "pin-arguments"
+    summary: ClassVar[str] = "keep arguments on given devices"
+
+    leaves: tuple[tuple[int, Layers], ...]
+
+    def run(self, module: Module) -> None:
+        """Set ``baechi.pin`` in ``arg_attrs``."""
+        func = module.main
+        entries = argument_attributes(func)
+        pieces = argument_pieces(func)
+        ranges = leaf_ranges(pieces)
+        for leaf, layers in self.leaves:
+            for index in ranges[leaf]:
+                device = device_of_layers(layers, pieces[index])
+                if device is not None:
+                    entries[index]["baechi.pin"] = (device,)
+                    continue
+                _log.warning(
+                    "argument %s lies on several devices and is read whole here: each call brings "
+                    "its layers together on one device",
+                    entries[index].get("baechi.name", index),
+                )
+        set_argument_attributes(func, entries)
 
 
 @dataclass(frozen=True, slots=True)
 class PinResults(Pass):
-    """Make result ``results[i]`` on ``devices[i]``.
+    """Make results where they are wanted: ``(result, where its layers lie)``.
 
-    What computes it is pinned there, and what only such ops read: an initialiser's array is made
+    What computes one is pinned there, and what only such ops read: an initialiser's array is made
     where it will stay, from its first random bits on. An op that results on several devices need
     stays free; ``baechi.devices`` in ``res_attrs`` lets the runtime move what it gives.
     """
@@ -123,15 +178,21 @@ class PinResults(Pass):
     name: ClassVar[str] = "pin-results"
     summary: ClassVar[str] = "make results on given devices"
 
-    results: tuple[int, ...]
-    devices: tuple[int, ...]
+    leaves: tuple[tuple[int, Layers], ...]
 
     def run(self, module: Module) -> None:
         """Set ``baechi.pin`` on ops of ``@main``, ``baechi.devices`` on its results."""
         func = module.main
         block = func.body
         wanted: dict[Operation, set[int]] = {}
-        targets = dict(zip(self.results, self.devices, strict=True))
+        targets: dict[int, int] = {}
+        pieces = result_pieces(func)
+        ranges = leaf_ranges(pieces)
+        for leaf, layers in self.leaves:
+            for index in ranges[leaf]:
+                device = device_of_layers(layers, pieces[index])
+                if device is not None:
+                    targets[index] = device
         entries = result_attributes(func)
         for index, device in targets.items():
             entries[index]["baechi.devices"] = (device,)

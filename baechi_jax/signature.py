@@ -88,6 +88,22 @@ class Signature:
         rest = iter(dynamic)
         return tuple(None if number in numbers else next(rest) for number in range(len(args)))
 
+    def map_traced(
+        self, change: Callable[[Any], Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """``(args, kwargs)`` with ``change`` of each leaf of what is traced."""
+        from jax import tree
+
+        numbers = self._static_numbers(len(args))
+        changed = tuple(
+            arg if number in numbers else tree.map(change, arg) for number, arg in enumerate(args)
+        )
+        named = {
+            name: value if name in self.static_argnames else tree.map(change, value)
+            for name, value in kwargs.items()
+        }
+        return changed, named
+
     def no_array(
         self,
         args: tuple[Any, ...],

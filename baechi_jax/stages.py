@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import jax
-from jax.sharding import SingleDeviceSharding
 
 from baechi_jax.ir.trace import Trace
 from baechi_jax.plan import Plan
@@ -26,8 +25,11 @@ from baechi_jax.runtime.compile import (
 from baechi_jax.runtime.errors import ArgumentError
 from baechi_jax.runtime.execute import Executor
 from baechi_jax.runtime.instructions import Program, program_of
+from baechi_jax.runtime.layers import LeafSharding, StackedSharding
 from baechi_jax.runtime.memory import StepMemory, measure_step
-from baechi_jax.runtime.state import ArgumentPlacer, abstract, same_type
+from baechi_jax.runtime.restack import restack
+from baechi_jax.runtime.stacked import StackedArray
+from baechi_jax.runtime.state import ArgumentPlacer, ResultJoiner, abstract, leaves_of, same_type
 
 if TYPE_CHECKING:
     from baechi_jax.ir.core import Module
@@ -149,18 +151,18 @@ class Compiled:
         self.out_tree = trace.out_tree
         self._split = split
         program = executor.program
-        constants = len(trace.constants)
-        self._placer = ArgumentPlacer(
-            program.arguments[constants:], trace.in_avals, executor.devices
-        )
-        shardings = [
-            SingleDeviceSharding(executor.devices[argument.device])
-            for argument in program.arguments[:constants]
-        ]
+        count = len(trace.constants)
+        names = (*(f"constant {index}" for index in range(count)), *trace.argument_names)
+        leaves = leaves_of(program.arguments, names, executor.devices)
+        self._placer = ArgumentPlacer(leaves[count:], trace.in_avals)
+        self._joiner = ResultJoiner(program, trace.out_avals, executor.devices)
         # Once per plan; they stay there.
-        self._constants: list[jax.Array] = (
-            jax.device_put(list(trace.constants), shardings) if constants else []
-        )
+        self._constants: list[jax.Array] = []
+        for constant, leaf in zip(trace.constants, leaves):
+            if leaf.runs:
+                self._constants += restack(constant, leaf.runs).arrays
+            else:
+                self._constants.append(jax.device_put(constant, leaf.sharding))
 
     # Running --------------------------------------------------------------------------------------
 
@@ -178,7 +180,7 @@ class Compiled:
         leaves, pending = self._checked(args, kwargs)
         placed, _ = self._placer.place(leaves, pending)
         results, memory = measure_step(self.executor, [*self._constants, *placed])
-        return jax.tree.unflatten(self.out_tree, results), memory
+        return jax.tree.unflatten(self.out_tree, self._joiner.join(results)), memory
 
     def pending(self, leaves: Sequence[Any]) -> list[int] | None:
         """Which leaves must be moved first; None when one has another type."""
@@ -188,7 +190,7 @@ class Compiled:
         """Move the leaves in ``pending`` and launch the step on all of them."""
         placed, lost = self._placer.place(leaves, pending)
         results = self.executor.run([*self._constants, *placed], lost)
-        return jax.tree.unflatten(self.out_tree, results)
+        return jax.tree.unflatten(self.out_tree, self._joiner.join(results))
 
     # What it wants and gives --------------------------------------------------------------------
 
@@ -209,18 +211,17 @@ class Compiled:
 
     @property
     def input_shardings(self) -> Any:
-        """Where each argument belongs, as ``(args, kwargs)`` (static arguments left out)."""
+        """Where each argument belongs, as ``(args, kwargs)`` (static arguments left out).
+
+        For a stacked leaf in pieces that are no even split: a ``StackedSharding``, which
+        ``baechi.device_put`` takes.
+        """
         return jax.tree.unflatten(self.in_tree, self._placer.shardings)
 
     @property
     def output_shardings(self) -> Any:
         """Where each result will lie."""
-        program = self.executor.program
-        shardings = [
-            SingleDeviceSharding(self.executor.devices[program.devices[slot]])
-            for slot in program.results
-        ]
-        return jax.tree.unflatten(self.out_tree, shardings)
+        return jax.tree.unflatten(self.out_tree, self._joiner.shardings)
 
     def as_text(self) -> str:
         """The flat program, one instruction a line."""
@@ -253,7 +254,7 @@ class Compiled:
 
     def _type_error(self, leaves: Sequence[Any]) -> str:
         for argument, aval, leaf in zip(
-            self._placer.arguments, self._placer.avals, leaves, strict=True
+            self._placer.leaves, self._placer.avals, leaves, strict=True
         ):
             try:
                 found = abstract(leaf)
@@ -267,13 +268,19 @@ class Compiled:
         raise AssertionError("every type agrees")
 
     def _check_place(self, index: int, leaf: Any) -> None:
-        if not isinstance(leaf, jax.Array) or not getattr(leaf, "committed", True):
+        if not isinstance(leaf, jax.Array | StackedArray) or not getattr(leaf, "committed", True):
             return
-        argument = self._placer.arguments[index]
-        found = ", ".join(sorted(str(device) for device in leaf.sharding.device_set))
-        wanted = self.executor.devices[argument.device]
+        argument = self._placer.leaves[index]
         raise ArgumentError(
-            f"argument {argument.name} lies on {found}, and was compiled for {wanted}; move it "
-            "with jax.device_put(args, compiled.input_shardings[0]), or call the placed function "
+            f"argument {argument.name} lies on {_places(leaf.sharding)}, and was compiled for "
+            f"{_places(argument.sharding)}; move it with "
+            "baechi.device_put(args, compiled.input_shardings[0]), or call the placed function "
             "itself, which moves it"
         )
+
+
+def _places(sharding: LeafSharding) -> str:
+    """Where ``sharding`` puts an array, for messages."""
+    if isinstance(sharding, StackedSharding):
+        return str(sharding)
+    return ", ".join(sorted(str(device) for device in sharding.device_set))

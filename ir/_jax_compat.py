@@ -53,8 +53,10 @@ __all__ = [
     "Primitive",
     "Var",
     "array_literal",
+    "assembler",
     "batched_copy",
     "closed_jaxpr",
+    "device_arrays",
     "discharge_internal_refs",
     "effect_kind",
     "extend_call_params",
@@ -513,6 +515,32 @@ ARRAY_TYPE: type[jax.Array] = _ArrayImpl
 
 #: Where such an array keeps its sharding; the public property goes through Python. 0.10-0.12.
 SHARDING_ATTRIBUTE = "_sharding"
+
+
+def assembler(aval: Any, sharding: Any) -> Callable[[Sequence[Any]], Any]:
+    """A function of one array per device of ``sharding``, in its order, that makes one array.
+
+    ``jax.make_array_from_single_device_arrays`` without its checks, a fifth of its time; nothing is
+    copied. ``_skip_checks``: 0.10-0.12.
+    """
+    if key_tag(aval.dtype) is not None:
+        return lambda arrays: jax.make_array_from_single_device_arrays(
+            aval.shape, sharding, list(arrays)
+        )
+    make: Any = _ArrayImpl
+    return lambda arrays: make(aval, sharding, list(arrays), committed=True, _skip_checks=True)
+
+
+def device_arrays(array: Any) -> Sequence[Any]:
+    """The array of each device of an array over several, in the order of its sharding.
+
+    ``addressable_shards[i].data`` in a third of the time. They share the array's buffers: what
+    deletes one of them, or donates it, deletes the array. ``_arrays``: 0.10-0.12.
+    """
+    if type(array) is _ArrayImpl:
+        arrays: Sequence[Any] = array._arrays
+        return arrays
+    return [shard.data for shard in array.addressable_shards]
 
 
 def batched_copy(shardings: Sequence[SingleDeviceSharding]) -> Callable[..., Sequence[jax.Array]]:

@@ -22,6 +22,7 @@ from baechi_jax.ir.core import Module, Operation, Value
 from baechi_jax.ir.cost import DeviceMemory
 from baechi_jax.ir.errors import IRError
 from baechi_jax.ir.function import argument_attributes, result_attributes
+from baechi_jax.ir.pieces import Piece, piece_of, result_pieces
 from baechi_jax.ir.types import OnType, TokenType, Type, unplaced
 
 
@@ -75,13 +76,17 @@ Instruction = Run | Put | Wait | Copy
 
 @dataclass(frozen=True, slots=True)
 class Argument:
-    """One argument of ``@main``: where it lies when the step starts, and whose it is."""
+    """One argument of ``@main``: where it lies when the step starts, and whose it is.
+
+    ``piece`` says which layers of which leaf of the caller's it is; None where it is a whole one.
+    """
 
     name: str
     type: Type
     device: int
     donated: bool
     constant: bool
+    piece: Piece | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +105,8 @@ class Program:
     devices: tuple[int, ...]
     #: The plan's memory, per device; empty where the module does not say.
     memory: tuple[DeviceMemory, ...] = ()
+    #: For each result which layers of which of the caller's it is; None for a whole one.
+    result_pieces: tuple[Piece | None, ...] = ()
 
     @property
     def slot_count(self) -> int:
@@ -196,6 +203,7 @@ class _Reader:
             tuple(self.types),
             tuple(self.devices),
             self._memory(),
+            tuple(result_pieces(self.main)),
         )
 
     def _memory(self) -> tuple[DeviceMemory, ...]:
@@ -213,6 +221,7 @@ class _Reader:
                 device=_place(value, entry.get("baechi.devices")),
                 donated="baechi.donated" in entry,
                 constant="baechi.constant" in entry,
+                piece=piece_of(entry),
             )
             arguments.append(argument)
             self._new_slot(value, argument.device)

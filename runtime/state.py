@@ -1,61 +1,107 @@
-"""Bringing a step's arguments to where its plan wants them.
+"""Bringing a step's arguments to where its plan wants them, and its results to the caller's leaves.
 
 In the steady state every argument is the result of the step before and lies in place: one pass that
 compares two references per leaf finds that out. What lies elsewhere (a new batch, a checkpoint, a
 NumPy array) is moved leaf by leaf, straight to its device, never over a third one. The source of a
 donated leaf is freed once every leaf has arrived, so that an error on the way leaves all arguments
 as they were.
+
+A stacked leaf that the plan holds in pieces is one leaf to the caller: its pieces are found in it,
+or cut out of it. There, a donated source is freed as soon as its own pieces have arrived, since
+next to a whole stack there may be no room for the pieces of all the others.
 """
 
 from __future__ import annotations
 
 import operator
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import jax
 from jax.sharding import SingleDeviceSharding
 
 from baechi_jax.ir import _jax_compat as compat
-from baechi_jax.runtime.errors import ArgumentError
-from baechi_jax.runtime.instructions import Argument
+from baechi_jax.ir.pieces import Piece
+from baechi_jax.ir.pieces import leaves as leaf_ranges
+from baechi_jax.runtime.errors import ArgumentError, execution_error
+from baechi_jax.runtime.instructions import Argument, Program
+from baechi_jax.runtime.layers import LeafSharding, Run, sharding_of
+from baechi_jax.runtime.restack import joiner, restack
+from baechi_jax.runtime.stacked import StackedArray
 
 if TYPE_CHECKING:
     from jax.core import AbstractValue
 
 #: What is looked at in every leaf in every call, as functions that ``map`` runs without Python.
 _PLAIN = {compat.ARRAY_TYPE}
+_STACKED = {compat.ARRAY_TYPE, StackedArray}
 _AVAL = operator.attrgetter("aval")
 _SHARDING = operator.attrgetter(compat.SHARDING_ATTRIBUTE)
 _DELETED = compat.ARRAY_TYPE.is_deleted
 
 
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """A leaf of the caller's as the plan wants it: whole on one device, or in runs of layers."""
+
+    name: str
+    donated: bool
+    sharding: LeafSharding
+    #: One for each piece; none for a leaf that is not in pieces.
+    runs: tuple[Run, ...] = field(default=())
+
+
+def leaves_of(
+    arguments: Sequence[Argument], names: Sequence[str], devices: Sequence[jax.Device]
+) -> list[Leaf]:
+    """The caller's leaves, called ``names``, that ``arguments`` of ``@main`` are made of.
+
+    ``devices[d]`` is device ``d`` of the plan.
+    """
+    found: list[Leaf] = []
+    ranges = leaf_ranges([argument.piece for argument in arguments])
+    for name, members in zip(names, ranges, strict=True):
+        own = [arguments[index] for index in members]
+        runs = runs_of([a.piece for a in own], [devices[a.device] for a in own])
+        place = sharding_of(runs) if runs else SingleDeviceSharding(devices[own[0].device])
+        found.append(Leaf(name, own[0].donated, place, runs))
+    return found
+
+
+def runs_of(pieces: Sequence[Piece | None], devices: Sequence[jax.Device]) -> tuple[Run, ...]:
+    """The runs of one leaf; none for a leaf that is not in pieces."""
+    return tuple(
+        Run(piece.start, piece.stop, device)
+        for piece, device in zip(pieces, devices, strict=True)
+        if piece is not None
+    )
+
+
 class ArgumentPlacer:
     """Checks and moves the leaves of one call signature.
 
-    ``arguments[i]`` says where leaf ``i`` belongs and ``avals[i]`` what it must be.
+    ``leaves[i]`` says where leaf ``i`` belongs and ``avals[i]`` what it must be.
     """
 
-    def __init__(
-        self,
-        arguments: Sequence[Argument],
-        avals: Sequence[AbstractValue],
-        devices: Sequence[jax.Device],
-    ) -> None:
-        self.arguments = tuple(arguments)
+    def __init__(self, leaves: Sequence[Leaf], avals: Sequence[AbstractValue]) -> None:
+        self.leaves = tuple(leaves)
         self.avals = tuple(avals)
-        self.shardings = tuple(SingleDeviceSharding(devices[a.device]) for a in self.arguments)
+        self.shardings = tuple(leaf.sharding for leaf in self.leaves)
         #: What a leaf in its place looked like last: the references to compare with.
         self._seen_avals: list[Any] = list(self.avals)
         self._seen_shardings: list[Any] = list(self.shardings)
-        self._donated = [index for index, a in enumerate(self.arguments) if a.donated]
+        self._donated = [index for index, leaf in enumerate(self.leaves) if leaf.donated]
+        #: Those that go to the step in several arrays.
+        self._in_pieces = [index for index, leaf in enumerate(self.leaves) if leaf.runs]
+        self._types = _STACKED if self._in_pieces else _PLAIN
 
     def pending(self, leaves: Sequence[Any]) -> list[int] | None:
         """Indices of the leaves that must be moved; None when one is of another type.
 
         Cheap when all lie where they lay the last time: lists compare by reference first.
         """
-        if set(map(type, leaves)) == _PLAIN:
+        if self._types.issuperset(map(type, leaves)):
             avals, shardings = list(map(_AVAL, leaves)), list(map(_SHARDING, leaves))
             if avals == self._seen_avals and shardings == self._seen_shardings:
                 # These very objects come again: they belong to the executables.
@@ -79,7 +125,7 @@ class ArgumentPlacer:
         """Whether leaf ``index`` lies in its place; None when its type is wrong."""
         if isinstance(leaf, jax.ShapeDtypeStruct):
             raise ArgumentError(
-                f"argument {self.arguments[index].name} is a shape, not an array; shapes are for "
+                f"argument {self.leaves[index].name} is a shape, not an array; shapes are for "
                 "plan, trace and lower"
             )
         try:
@@ -88,37 +134,94 @@ class ArgumentPlacer:
             return None
         if not same_type(aval, self.avals[index]):
             return None
-        if not isinstance(leaf, jax.Array) or not _lies_on(leaf, self.shardings[index]):
+        if not _lies_by(leaf, self.shardings[index]):
             return False
-        if type(leaf) is compat.ARRAY_TYPE:
+        if type(leaf) in _STACKED:
             self._seen_avals[index] = leaf.aval
             self._seen_shardings[index] = leaf.sharding
         return True
 
     def place(self, leaves: Sequence[Any], pending: Sequence[int]) -> tuple[list[Any], list[str]]:
-        """The leaves, those in ``pending`` moved, and the names of donated ones freed at home.
+        """The step's arguments, and the names of donated leaves whose sources were freed.
 
-        Raises ArgumentError, before anything is freed, for a leaf that was deleted (given away in
-        an earlier call), that is donated and passed twice, or that other processes hold a part of.
+        Those in ``pending`` are moved, and leaves in pieces taken apart. Raises ArgumentError,
+        before anything is freed, for a leaf that was deleted (given away in an earlier call), that
+        is donated and passed twice, or that other processes hold a part of; ExecutionError where a
+        stacked leaf cannot be cut, after others were freed.
         """
         self._check_live(leaves)
         placed = list(leaves)
-        if not pending:
-            return placed, []
+        lost = self._move(placed, pending) if pending else []
+        return self._take_apart(placed), lost
+
+    def _take_apart(self, placed: list[Any]) -> list[Any]:
+        """The step's arguments: leaves in pieces replaced by their pieces, without a copy."""
+        if not self._in_pieces:
+            return placed
+        arguments: list[Any] = []
+        done = 0
+        for index in self._in_pieces:
+            leaf = placed[index]
+            arguments += placed[done:index]
+            if type(leaf) is StackedArray:
+                arguments += leaf.pieces
+            else:
+                arguments += leaf if type(leaf) is list else compat.device_arrays(leaf)
+            done = index + 1
+        arguments += placed[done:]
+        return arguments
+
+    # Moving -----------------------------------------------------------------------------------
+
+    def _move(self, placed: list[Any], pending: Sequence[int]) -> list[str]:
+        """Put what arrives (for a leaf in pieces a list) into ``placed``; names of freed leaves."""
         for index in pending:
-            self._check_addressable(index, leaves[index])
-        sources = [_single(leaves[index]) for index in pending]
-        targets = [self.shardings[index] for index in pending]
-        moved = jax.device_put(sources, targets)
-        lost: list[str] = []
-        for index, array in zip(pending, moved, strict=True):
+            self._check_addressable(index, placed[index])
+        stacked = [
+            index
+            for index in pending
+            if self.leaves[index].runs or isinstance(placed[index], StackedArray)
+        ]
+        whole = [index for index in pending if index not in stacked]
+        sources = {index: placed[index] for index in whole}
+        moved = jax.device_put(
+            [_single(leaf) for leaf in sources.values()], [self.shardings[index] for index in whole]
+        )
+        for index, array in zip(whole, moved, strict=True):
             placed[index] = array
-        for index in pending:
-            leaf = leaves[index]
-            if self.arguments[index].donated and isinstance(leaf, jax.Array):
+        lost: list[str] = []
+        for index in sorted(stacked, key=lambda index: self.leaves[index].donated):
+            try:
+                if self._cut(placed, index):
+                    lost.append(self.leaves[index].name)
+            except Exception as error:
+                what = f"moving the layers of argument {self.leaves[index].name}"
+                raise execution_error(what, error, lost, bool(self._donated)) from error
+        for index, leaf in sources.items():
+            if self.leaves[index].donated and isinstance(leaf, jax.Array):
                 leaf.delete()
-                lost.append(self.arguments[index].name)
-        return placed, lost
+                lost.append(self.leaves[index].name)
+        return lost
+
+    def _cut(self, placed: list[Any], index: int) -> bool:
+        """Replace leaf ``index`` by its pieces; whether its source was freed."""
+        leaf, source = self.leaves[index], placed[index]
+        place = self.shardings[index]
+        if leaf.runs:
+            runs = leaf.runs
+        else:
+            assert isinstance(place, SingleDeviceSharding)
+            (device,) = place.device_set
+            runs = (Run(0, len(source), device),)
+        found = restack(source, runs)
+        placed[index] = found.arrays if leaf.runs else found.arrays[0]
+        if not leaf.donated or not isinstance(source, jax.Array | StackedArray):
+            return False
+        # One leaf at a time: what was cut off must have left before the next one takes its room.
+        jax.block_until_ready(found.arrays)
+        for array in found.unused:
+            array.delete()
+        return bool(found.unused)
 
     # Checks -----------------------------------------------------------------------------------
 
@@ -130,11 +233,11 @@ class ArgumentPlacer:
             return
         first: dict[int, int] = {}
         for index, leaf in enumerate(leaves):
-            if not isinstance(leaf, jax.Array):
+            if not isinstance(leaf, jax.Array | StackedArray):
                 continue
             other = first.setdefault(id(leaf), index)
-            if other != index and (self.arguments[index].donated or self.arguments[other].donated):
-                names = [self.arguments[other].name, self.arguments[index].name]
+            if other != index and (self.leaves[index].donated or self.leaves[other].donated):
+                names = [self.leaves[other].name, self.leaves[index].name]
                 raise ArgumentError(
                     f"arguments {names[0]} and {names[1]} are the same array, and it is to be "
                     "donated; copy one of them (jnp.copy) or do not donate it"
@@ -142,9 +245,9 @@ class ArgumentPlacer:
 
     def _find_deleted(self, leaves: Sequence[Any]) -> None:
         for index, leaf in enumerate(leaves):
-            if isinstance(leaf, jax.Array) and leaf.is_deleted():
+            if isinstance(leaf, jax.Array | StackedArray) and leaf.is_deleted():
                 raise ArgumentError(
-                    f"argument {self.arguments[index].name} was donated in an earlier call (or "
+                    f"argument {self.leaves[index].name} was donated in an earlier call (or "
                     "deleted) and holds nothing any more; pass the value that the call returned in "
                     "its place, or do not donate it"
                 )
@@ -152,14 +255,52 @@ class ArgumentPlacer:
     def _check_addressable(self, index: int, leaf: Any) -> None:
         if isinstance(leaf, jax.Array) and not leaf.is_fully_addressable:
             raise ArgumentError(
-                f"argument {self.arguments[index].name} lies partly on devices of other processes "
+                f"argument {self.leaves[index].name} lies partly on devices of other processes "
                 f"({leaf.sharding}); bring it to a device of this process first"
             )
 
 
+class ResultJoiner:
+    """Makes the caller's leaves of a step's results: pieces of a leaf become one, uncopied.
+
+    ``avals`` are those of the leaves.
+    """
+
+    def __init__(
+        self, program: Program, avals: Sequence[AbstractValue], devices: Sequence[jax.Device]
+    ) -> None:
+        pieces = program.result_pieces or (None,) * len(program.results)
+        places = [devices[program.devices[slot]] for slot in program.results]
+        #: Where each leaf lies.
+        self.shardings: list[LeafSharding] = []
+        #: ``(first result, one after the last, what joins them)`` of those in pieces.
+        self._joins: list[tuple[int, int, Any]] = []
+        for members, aval in zip(leaf_ranges(pieces), avals, strict=True):
+            first, end = members.start, members.stop
+            runs = runs_of(pieces[first:end], places[first:end])
+            self.shardings.append(
+                sharding_of(runs) if runs else SingleDeviceSharding(places[first])
+            )
+            if runs:
+                self._joins.append((first, end, joiner(runs, aval)))
+
+    def join(self, results: list[Any]) -> list[Any]:
+        """The leaves; ``results`` itself where none is in pieces."""
+        if not self._joins:
+            return results
+        leaves: list[Any] = []
+        done = 0
+        for first, end, join in self._joins:
+            leaves += results[done:first]
+            leaves.append(join(results[first:end]))
+            done = end
+        leaves += results[done:]
+        return leaves
+
+
 def abstract(leaf: Any) -> Any:
-    """The abstract value that tracing would give ``leaf``."""
-    return jax.typeof(leaf)
+    """The abstract value that tracing would give ``leaf``; that of the whole for a stack."""
+    return leaf.aval if type(leaf) is StackedArray else jax.typeof(leaf)
 
 
 def same_type(found: Any, wanted: Any) -> bool:
@@ -171,8 +312,13 @@ def same_type(found: Any, wanted: Any) -> bool:
     )
 
 
-def _lies_on(array: jax.Array, sharding: SingleDeviceSharding) -> bool:
-    return array.sharding.is_equivalent_to(sharding, array.ndim)
+def _lies_by(leaf: Any, sharding: LeafSharding) -> bool:
+    """Whether the arrays of ``leaf`` are those that ``sharding`` asks for, in its order."""
+    if type(leaf) is StackedArray:
+        return bool(leaf.sharding == sharding)
+    if not isinstance(leaf, jax.Array) or not isinstance(sharding, jax.sharding.Sharding):
+        return False
+    return leaf.sharding.is_equivalent_to(sharding, leaf.ndim)
 
 
 def _single(leaf: Any) -> Any:

@@ -13,7 +13,7 @@ import pytest
 import baechi_jax as baechi
 from baechi_jax.ir.topology import Device, Topology
 from baechi_jax.place import PlacedFunction
-from baechi_jax.placed_state import PlacedLeaf, Wanted, devices_like
+from baechi_jax.placed_state import PlacedLayers, PlacedLeaf, Wanted, leaves_like
 
 LAYERS, WIDTH, VOCABULARY = 4, 64, 32
 
@@ -167,7 +167,12 @@ def test_like_needs_a_plan() -> None:
 
 
 def leaf(name: str, device: int, shape: tuple[int, ...] = (3,)) -> PlacedLeaf:
-    return PlacedLeaf(name, shape, np.dtype(np.float32), device)
+    return PlacedLeaf(name, shape, np.dtype(np.float32), (PlacedLayers(0, None, device),))
+
+
+def devices_like(wanted: list[Wanted], known: list[PlacedLeaf]) -> list[int | None]:
+    found = leaves_like(wanted, known)
+    return [None if each is None else each.layers[0].device for each in found]
 
 
 def want(name: str, shape: tuple[int, ...] = (3,)) -> Wanted:
