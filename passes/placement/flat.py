@@ -25,9 +25,11 @@ class FlatGraph:
     #: Tensors that each node reads, each once, ascending; ``[n + 1]``, ``[e]``.
     read_starts: NDArray[np.int64]
     reads: NDArray[np.int64]
-    #: Readers of each tensor, each once, in the problem's order; ``[t + 1]``, ``[e]``.
+    #: Readers of each tensor, each once, in the problem's order, and the tensor; ``[t + 1]``,
+    #: ``[e]``, ``[e]``.
     reader_starts: NDArray[np.int64]
     readers: NDArray[np.int64]
+    tensor_of: NDArray[np.int64]
     #: Tensors that each node gives, ascending; ``[n + 1]``, ``[t]``.
     give_starts: NDArray[np.int64]
     gives: NDArray[np.int64]
@@ -62,6 +64,7 @@ class FlatGraph:
             reads=np.ascontiguousarray(tensor_of[by_reader]),
             reader_starts=starts(np.bincount(tensor_of, minlength=tensors)),
             readers=np.ascontiguousarray(readers),
+            tensor_of=tensor_of,
             give_starts=starts(np.bincount(problem.producer, minlength=nodes)),
             gives=np.argsort(problem.producer, kind="stable"),
             out_starts=starts(np.bincount(sources, minlength=nodes)),

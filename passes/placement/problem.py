@@ -170,6 +170,22 @@ class PlacementProblem:
         return possible
 
     @cached_property
+    def heaviest_edges(self) -> tuple[tuple[tuple[int, int], ...], ...]:
+        """For each node, the readers of what it gives, each with the bytes of the largest tensor
+        that it reads, ``[n]``: all that a longest way needs to know."""
+        lists = self.lists
+        edges: list[tuple[tuple[int, int], ...]] = []
+        for gives in lists.gives:
+            largest: dict[int, int] = {}
+            for tensor in gives:
+                nbytes = lists.tensor_bytes[tensor]
+                for reader in lists.readers[tensor]:
+                    if nbytes > largest.get(reader, -1):
+                        largest[reader] = nbytes
+            edges.append(tuple(largest.items()))
+        return tuple(edges)
+
+    @cached_property
     def flat(self) -> FlatGraph:
         """The graph as flat arrays: what compiled code reads."""
         from baechi_jax.passes.placement.flat import FlatGraph
@@ -224,6 +240,10 @@ class ProblemLists:
     task_reads: list[int]
     #: Tensors that each node gives.
     gives: list[list[int]]
+    #: Bytes that each node takes when it starts: its temporaries and what it gives.
+    start_bytes: list[int]
+    #: For each node, the tensors whose buffers its own may take over, and the bytes of those.
+    aliases: list[list[tuple[int, int]]]
     limit_bytes: list[int]
     processor: list[int]
     latency_seconds: list[list[float]]
@@ -249,21 +269,32 @@ class ProblemLists:
                 reads[reader].append(tensor)
         machine = problem.machine
         is_argument = problem.is_argument.tolist()
+        temporary_bytes = problem.temporary_bytes.tolist()
+        tensor_bytes = problem.tensor_bytes.tolist()
+        alias = problem.alias.tolist()
+        start_bytes = list(temporary_bytes)
+        aliases: list[list[tuple[int, int]]] = [[] for _ in range(problem.nodes)]
+        for node, nbytes, old in zip(producer, tensor_bytes, alias):
+            start_bytes[node] += nbytes
+            if old >= 0:
+                aliases[node].append((old, tensor_bytes[old]))
         return ProblemLists(
             seconds=problem.seconds.tolist(),
-            temporary_bytes=problem.temporary_bytes.tolist(),
+            temporary_bytes=temporary_bytes,
             is_argument=is_argument,
-            tensor_bytes=problem.tensor_bytes.tolist(),
+            tensor_bytes=tensor_bytes,
             producer=producer,
             readers=readers,
             persistent=problem.persistent.tolist(),
-            alias=problem.alias.tolist(),
+            alias=alias,
             group=problem.group.tolist(),
             reads=reads,
             task_reads=[
                 sum(not is_argument[producer[tensor]] for tensor in tensors) for tensors in reads
             ],
             gives=gives,
+            start_bytes=start_bytes,
+            aliases=aliases,
             limit_bytes=machine.limit_bytes.tolist(),
             processor=machine.processor.tolist(),
             latency_seconds=machine.latency_seconds.tolist(),

@@ -97,14 +97,12 @@ def longest_way(problem: PlacementProblem, assignment: Sequence[int]) -> list[fl
     for node in reversed(problem.order):
         here = assignment[node]
         longest = 0.0
-        for tensor in lists.gives[node]:
-            nbytes = lists.tensor_bytes[tensor]
-            for reader in lists.readers[tensor]:
-                seconds = way[reader]
-                there = assignment[reader]
-                if there != here:
-                    seconds += latency[here][there] + nbytes * per_byte[here][there]
-                if seconds > longest:
-                    longest = seconds
+        for reader, nbytes in problem.heaviest_edges[node]:
+            seconds = way[reader]
+            there = assignment[reader]
+            if there != here:
+                seconds += latency[here][there] + nbytes * per_byte[here][there]
+            if seconds > longest:
+                longest = seconds
         way[node] = lists.seconds[node][here] + longest
     return [-seconds for seconds in way]

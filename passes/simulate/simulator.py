@@ -28,6 +28,8 @@ from collections.abc import Sequence
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from baechi_jax.passes.placement.errors import PlacementProblemError
 from baechi_jax.passes.simulate.channel import simulate_channel
 from baechi_jax.passes.simulate.compiled import simulate_compiled, worth_compiling
@@ -109,8 +111,6 @@ class _Run:
         self.asked: dict[tuple[int, int], int] = {}
         self.move_start: list[float] = []
         self.move_end: list[float] = []
-        #: Uses of each tensor on its own device that are still to end: readers there, transfers.
-        self.left = [0] * problem.tensors
         self.copy_left: dict[tuple[int, int], int] = {}
         #: Readers of each tensor on other devices, by device.
         self.remote: list[dict[int, list[int]] | None] = [None] * problem.tensors
@@ -118,7 +118,8 @@ class _Run:
         self.home = [device[node] for node in lists.producer]
         #: Tensors that are not freed after their last use: persistent ones, buffers taken over.
         self.kept = list(lists.persistent)
-        self._count_uses()
+        #: Uses of each tensor on its own device that are still to end: readers there, transfers.
+        self.left = self._count_uses()
         self.wire_queues = None if transfer_order is None else self._wire_queues(transfer_order)
         self.memory = [0] * devices
         self.peak = [0] * devices
@@ -140,8 +141,8 @@ class _Run:
         for node, is_argument in enumerate(lists.is_argument):
             if is_argument:
                 done += 1
+                self._take(self.device[node], lists.start_bytes[node], 0.0)
                 for tensor in lists.gives[node]:
-                    self._take(self.device[node], lists.tensor_bytes[tensor], 0.0)
                     remote = self.remote[tensor]
                     if remote is not None:
                         self._ask(tensor, remote)
@@ -175,30 +176,31 @@ class _Run:
             memory_steps=self.steps,
         )
 
-    def _count_uses(self) -> None:
-        device, left = self.device, self.left
-        for tensor, (home, readers) in enumerate(zip(self.home, self.lists.readers)):
-            remote: dict[int, list[int]] | None = None
-            local = 0
-            for reader in readers:
-                where = device[reader]
-                if where == home:
-                    local += 1
-                elif remote is None:
-                    remote = {where: [reader]}
-                else:
-                    remote.setdefault(where, []).append(reader)
-            if remote is not None:
-                self.remote[tensor] = remote
-                local += len(remote)
-                from_argument = self.lists.is_argument[self.lists.producer[tensor]]
-                for where, there in remote.items():
-                    self.copy_left[tensor, where] = len(there)
-                    if from_argument:
-                        # An argument is there from the start, a copy of it is not.
-                        for reader in there:
-                            self.missing[reader] += 1
-            left[tensor] = local
+    def _count_uses(self) -> list[int]:
+        """Fill ``remote`` and ``copy_left``; return ``left``."""
+        problem, flat = self.problem, self.problem.flat
+        device = np.array(self.device)
+        tensor_of = flat.tensor_of
+        there = device[flat.readers]
+        away = there != device[problem.producer[tensor_of]]
+        left: list[int] = np.bincount(tensor_of[~away], minlength=problem.tensors).tolist()
+        for tensor, where, reader in zip(
+            tensor_of[away].tolist(), there[away].tolist(), flat.readers[away].tolist()
+        ):
+            remote = self.remote[tensor]
+            if remote is None:
+                remote = self.remote[tensor] = {}
+            if where in remote:
+                remote[where].append(reader)
+                self.copy_left[tensor, where] += 1
+            else:
+                remote[where] = [reader]
+                self.copy_left[tensor, where] = 1
+                left[tensor] += 1
+            if self.lists.is_argument[self.lists.producer[tensor]]:
+                # An argument is there from the start, a copy of it is not.
+                self.missing[reader] += 1
+        return left
 
     # Memory -------------------------------------------------------------------------------------
 
@@ -252,13 +254,11 @@ class _Run:
                     f"{self.problem.machine.names[device]}, where the assignment puts it"
                 )
             self.busy[device] += seconds
-            nbytes = lists.temporary_bytes[node]
-            for tensor in lists.gives[node]:
-                nbytes += lists.tensor_bytes[tensor]
-                old = lists.alias[tensor]
-                if old >= 0 and self._takes_over(node, old):
+            nbytes = lists.start_bytes[node]
+            for old, old_bytes in lists.aliases[node]:
+                if self._takes_over(node, old):
                     self.kept[old] = True
-                    nbytes -= lists.tensor_bytes[old]
+                    nbytes -= old_bytes
             self._take(device, nbytes, now)
             heappush(self.events, (now + seconds, node))
         self.touched.clear()
