@@ -2,21 +2,24 @@
 
 Costs come from the analytic model (``passes/cost/``), or from a table of measured ones, with the
 analytic model for what the table lacks. A scan, while or cond is one operation: its trip count
-times its body.
+times its body. Where the module holds factors that correct the model (``baechi.cost_factors``),
+what comes from the model is multiplied by that of its family and kind of device.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Hashable
-from dataclasses import dataclass
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from baechi_jax.ir.core import Module, Operation
 from baechi_jax.ir.cost import Cost
 from baechi_jax.ir.errors import PassError
 from baechi_jax.ir.topology import Topology
+from baechi_jax.passes.cost.families import FAMILIES, family_of
 from baechi_jax.passes.cost.layout import parameters
+from baechi_jax.passes.cost.measured import cost_factors
 from baechi_jax.passes.cost.operation import WHILE_TRIPS, devices_of, op_cost
 from baechi_jax.passes.cost.primitives import Kind
 from baechi_jax.passes.cost.roofline import kind_of
@@ -53,6 +56,7 @@ class AnnotateCosts(Pass):
         table = self._table()
         topology = self._topology(module)
         devices = devices_of(topology)
+        factors = _factors(module, topology.kinds)
         # A model repeats its layers: most operations have been costed before.
         known: dict[Hashable, Cost] = {}
         missing = 0
@@ -63,6 +67,9 @@ class AnnotateCosts(Pass):
             cost = known.get(key)
             if cost is None:
                 cost = op_cost(op, devices, self.while_trips)
+                if factors:
+                    corrected = zip(cost.seconds, factors[family_of(op)], strict=True)
+                    cost = replace(cost, seconds=tuple(each * factor for each, factor in corrected))
                 if table is not None:
                     measured = table.cost(op, cost, topology.kinds)
                     if measured is None and kind_of(op) in (Kind.KERNEL, Kind.CONTROL):
@@ -95,6 +102,14 @@ class AnnotateCosts(Pass):
                 "topology file with the option topology=machine.json"
             )
         return found
+
+
+def _factors(module: Module, kinds: Sequence[str]) -> dict[str, tuple[float, ...]]:
+    """For each family, the factor on each kind of device; empty where the module has none."""
+    found = cost_factors(module)
+    if not found:
+        return {}
+    return {family: tuple(found.get((kind, family), 1.0) for kind in kinds) for family in FAMILIES}
 
 
 def _key(op: Operation) -> Hashable:

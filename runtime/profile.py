@@ -1,0 +1,187 @@
+"""How long compiled tasks really take.
+
+Each task is run as it will run in a step: the same executable, on the same kind of device, with
+inputs that lie there and whose buffers it takes where the step lets it. Samples go round: every
+task once, then every task again, so that a passing load on the machine falls on all alike, and the
+caches are about as cold as in a step. The first run of a task is not counted; the median of the
+others is.
+
+Time is bounded by a ``Budget``. It counts making inputs and running, not compiling. What has not
+been measured when it ends stays unmeasured; a run that has started is not stopped, and none is
+started that is expected to pass the limit.
+"""
+
+from __future__ import annotations
+
+import logging
+import statistics
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import jax
+
+from baechi_jax.ir import _jax_compat as compat
+from baechi_jax.ir.types import TensorType, Type, nbytes
+from baechi_jax.runtime.profile_inputs import make_inputs
+from baechi_jax.runtime.profile_progress import Progress
+
+_log = logging.getLogger(__name__)
+
+#: Tasks shorter than this get four times the samples: their times scatter more.
+SHORT_SECONDS = 2e-3
+
+#: Inputs that are kept from sample to sample, over all tasks.
+KEPT_BYTES = 256 << 20
+
+Clock = Callable[[], float]
+
+
+class Budget:
+    """Seconds that may be spent on measuring, over everything that is measured for one plan."""
+
+    def __init__(self, seconds: float, clock: Clock = time.perf_counter) -> None:
+        self.seconds = seconds
+        self.clock = clock
+        self.spent = 0.0
+
+    def allows(self, expected_seconds: float) -> bool:
+        """Whether something that takes ``expected_seconds`` may start."""
+        return self.spent < self.seconds and self.spent + expected_seconds <= self.seconds
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Count the time inside."""
+        started = self.clock()
+        try:
+            yield
+        finally:
+            self.spent += self.clock() - started
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """A compiled task that is to be measured.
+
+    ``types`` are those of its inputs; ``expected_seconds`` decides who comes first, and whether the
+    first run may start.
+    """
+
+    name: str
+    executable: compat.Executable
+    device: jax.Device
+    types: tuple[Type, ...]
+    expected_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """The median of ``samples`` runs; ``spread`` is the middle half of them, relative to it."""
+
+    seconds: float
+    samples: int
+    spread: float
+
+
+@dataclass(slots=True)
+class _State:
+    """What is known of one subject."""
+
+    subject: Subject
+    #: Inputs that its runs leave alone, by position.
+    kept: dict[int, jax.Array] = field(default_factory=dict)
+    seconds: list[float] = field(default_factory=list)
+    #: How long a sample took, making its inputs included.
+    whole: float = 0.0
+    failed: bool = False
+
+
+class TaskSampler:
+    """Samples of ``subjects``; more can be taken at any time."""
+
+    def __init__(
+        self, subjects: Sequence[Subject], budget: Budget, progress: bool | None = None
+    ) -> None:
+        self._states = [_State(subject) for subject in subjects]
+        # Longest first: what matters most is measured also where the budget is small.
+        self._order = sorted(self._states, key=lambda state: -state.subject.expected_seconds)
+        self._budget = budget
+        self._progress = progress
+        self._kept_bytes = 0
+
+    def run(self, repeats: int) -> None:
+        """Take samples until each subject has ``repeats`` (short ones more) or time is up."""
+        rounds = 4 * repeats
+        with Progress("measuring", rounds * len(self._order), self._progress) as bar:
+            for round_ in range(rounds):
+                for state in self._order:
+                    bar.advance()
+                    wanted = repeats * (4 if self._is_short(state) else 1)
+                    if len(state.seconds) <= min(round_, wanted - 1):
+                        self._sample(state)
+
+    @property
+    def measurements(self) -> list[Measurement | None]:
+        """For each subject, what came of it; None where no run was counted."""
+        return [_measurement(state.seconds) for state in self._states]
+
+    def _is_short(self, state: _State) -> bool:
+        return bool(state.seconds) and statistics.median(state.seconds) < SHORT_SECONDS
+
+    def _sample(self, state: _State) -> None:
+        warm = bool(state.seconds)
+        # Before the first run only the model has an idea; two runs are to come.
+        expected = state.whole if warm else 2 * state.subject.expected_seconds
+        if state.failed or not self._budget.allows(expected):
+            return
+        clock = self._budget.clock
+        started = clock()
+        with self._budget.running():
+            try:
+                if not warm:
+                    self._run(state)
+                state.seconds.append(self._run(state))
+            except jax.errors.JaxRuntimeError as error:
+                # Mostly no memory: the step may still run, since there less lies beside it.
+                _log.info("%s cannot be measured: %s", state.subject.name, error)
+                state.failed = True
+                state.kept.clear()
+        state.whole = (clock() - started) / (1 if warm else 2)
+
+    def _run(self, state: _State) -> float:
+        """Seconds of one run."""
+        subject = state.subject
+        missing = [i for i in range(len(subject.types)) if i not in state.kept]
+        made = make_inputs([subject.types[i] for i in missing], subject.device)
+        inputs = dict(state.kept)
+        for position, array in zip(missing, made, strict=True):
+            inputs[position] = array
+            size = nbytes(subject.types[position])
+            taken = subject.executable.donated[position]
+            if not taken and self._kept_bytes + size <= KEPT_BYTES:
+                state.kept[position] = array
+                self._kept_bytes += size
+        arguments = [inputs[i] for i in range(len(subject.types))]
+        clock = self._budget.clock
+        started = clock()
+        results = subject.executable.call(*arguments)
+        jax.block_until_ready(results)
+        return clock() - started
+
+
+def _measurement(seconds: Sequence[float]) -> Measurement | None:
+    if not seconds:
+        return None
+    middle = statistics.median(seconds)
+    spread = 0.0
+    if len(seconds) > 1 and middle > 0:
+        low, _, high = statistics.quantiles(seconds, n=4, method="inclusive")
+        spread = (high - low) / middle
+    return Measurement(middle, len(seconds), spread)
+
+
+def takes_bytes(types: Sequence[Type], results: Sequence[Type], temporary_bytes: int) -> int:
+    """Bytes that measuring a task needs on its device."""
+    tensors = [type_ for type_ in (*types, *results) if isinstance(type_, TensorType)]
+    return sum(nbytes(type_) for type_ in tensors) + temporary_bytes
