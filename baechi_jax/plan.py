@@ -20,6 +20,7 @@ from baechi_jax.ir.topology import Topology
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from baechi_jax.explain import Explanation
     from baechi_jax.passes.pass_manager import PassTiming
 
 #: The version of plan files that this release writes; it reads this and older ones.
@@ -125,6 +126,17 @@ class Plan:
         from baechi_jax.report.html import write_html
 
         write_html(build_view(self.module, self.name), path)
+
+    def explain(self, what: str) -> Explanation:
+        """Why ``what`` is where it is, and what every other device would cost; print it.
+
+        ``what``: an argument's path (``state.params['w']``) or the beginning of one, a source line
+        (``model.py:12``), an operation (``dot_general#3``), a scope, or a task (``t4``). Raises
+        ExplainError when it names nothing, or things on several devices.
+        """
+        from baechi_jax.explain import explain
+
+        return explain(self.module, what)
 
     # Files ----------------------------------------------------------------------------------------
 

@@ -68,8 +68,8 @@ def placed_form(plan: Module) -> PlacedForm:
         first = 0
         for part in own:
             count = len(ops) if part.ops is None else part.ops
-            rest = rank.get(part.name)
-            if rest is None or not 0 <= count <= len(ops) - first:
+            place = rank.get(part.name)
+            if place is None or not 0 <= count <= len(ops) - first:
                 raise PassError(
                     f"task '{task.attributes.get('sym_name')}' at {task.location} says that it "
                     f"was made of '{part.name}' with {part.ops} operations, and that is not in "
@@ -77,8 +77,13 @@ def placed_form(plan: Module) -> PlacedForm:
                 )
             attributes: dict[str, Attribute] = {"sym_name": part.name, **part.attributes}
             attributes["baechi.devices"] = task.attributes["baechi.devices"]
-            pieces.append((rest, ops[first : first + count], attributes))
+            pieces.append((place, ops[first : first + count], attributes))
             first += count
+    if len(pieces) != len(rank):
+        raise PassError(
+            f"the plan decides on {len(rank)} tasks and its tasks were made of {len(pieces)}; it "
+            "was edited, or made by another release: plan again"
+        )
     pieces.sort(key=lambda piece: piece[0])
     built = build_tasks(main, [ops for _, ops, _ in pieces], [entry for *_, entry in pieces])
     topology, measured = topology_of(module), MeasuredMemory.of(module)

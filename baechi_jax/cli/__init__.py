@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import click
 
-from baechi_jax.cli import plan, saved, topology, workloads
+from baechi_jax.cli import explain, plan, saved, topology, workloads
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -21,6 +21,7 @@ def main() -> None:
 
 main.add_command(plan.plan)
 main.add_command(saved.show)
+main.add_command(explain.explain)
 main.add_command(saved.simulate)
 main.add_command(topology.topology)
 main.add_command(workloads.place)

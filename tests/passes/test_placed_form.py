@@ -111,3 +111,11 @@ def test_parts_that_are_wrong_are_told(tmp_path: Path, change: dict[str, str | i
     task.attributes[PARTS] = (DictAttr.of({**dict(parts[0].items_), **change}), *parts[1:])
     with pytest.raises(PassError, match="says that it was made of"):
         placed_form(plan)
+
+
+def test_a_plan_of_an_older_release_is_told(tmp_path: Path) -> None:
+    plan, _ = _planned(tmp_path, 3, 600_000)
+    for task in tasks_of(plan.main):
+        task.attributes.pop(PARTS, None)
+    with pytest.raises(PassError, match="made by another release: plan again"):
+        placed_form(plan)
