@@ -145,12 +145,12 @@ class StackedArray(np.lib.mixins.NDArrayOperatorsMixin):
     def __getitem__(self, index: Any) -> jax.Array:
         """One layer, or a part of one (``x[3, :2]``), on its device."""
         layer, rest = (index[0], index[1:]) if isinstance(index, tuple) and index else (index, ())
-        if isinstance(layer, bool | slice) or layer is None or not hasattr(layer, "__index__"):
+        number = _whole_number(layer)
+        if number is None:
             raise TypeError(
                 f"a stacked array gives one layer at a time (x[3], x[3, :2]), found {index!r}; for "
                 "more, make it whole with baechi.gather, or index it in a placed function"
             )
-        number = operator.index(layer)
         length = len(self)
         if not -length <= number < length:
             raise IndexError(f"layer {number} of a stack of {length} layers")
@@ -282,6 +282,15 @@ def _per_run(operand: Any, stack: StackedArray, what: str) -> Sequence[Any]:
         f"{what} of a stacked array of shape {stack.shape} and one of shape {np.shape(operand)}: "
         "the layers are dimension 0 of both, or the other has fewer dimensions"
     )
+
+
+def _whole_number(index: Any) -> int | None:
+    if isinstance(index, bool):
+        return None
+    try:
+        return operator.index(index)
+    except TypeError:
+        return None
 
 
 def _whole(whole: np.ndarray) -> np.ndarray:
