@@ -49,7 +49,7 @@ from baechi_jax.placed_state import (
     leaves_like,
 )
 from baechi_jax.plan import Plan, check_matches
-from baechi_jax.planner import PlannerOptions, apply_decisions, plan_module
+from baechi_jax.planner import Known, PlannerOptions, apply_decisions, plan_module
 from baechi_jax.runtime.compile import CompileOptions, ExecutableCache
 from baechi_jax.runtime.errors import DeviceError
 from baechi_jax.runtime.stacked import StackedArray
@@ -425,6 +425,7 @@ class PlacedFunction:
                     self._devices,
                     self._options.compile,
                     self._executables,
+                    lambda known, repeated: self._plan_entry(entry, known, repeated),
                 )
                 if self._first is None:
                     self._first = entry
@@ -433,8 +434,10 @@ class PlacedFunction:
     def _split(self, entry: _Entry) -> Split:
         return Split(self._signature.split, self._signature.restore, entry.static, ())
 
-    def _plan_entry(self, entry: _Entry) -> Plan:
-        traced = entry.trace
+    def _plan_entry(
+        self, entry: _Entry, known: Known | None = None, repeated: Plan | None = None
+    ) -> Plan:
+        """Plan with what is ``known`` of memory; with the placement of ``repeated`` if given."""
         topology = self._topology()
 
         def fresh() -> Module:
@@ -446,13 +449,15 @@ class PlacedFunction:
         saved = self._options.plan
         if saved is not None:
             check_matches(saved, fingerprint(entry.module()), topology, f"'{self._name}'")
-            recorded = str(saved.module.attributes["baechi.pipeline"])
+        repeated = repeated or saved
+        if repeated is not None:
+            recorded = str(repeated.module.attributes["baechi.pipeline"])
             options = PlannerOptions(recorded, options.dump_folder, options.verify_each)
-            planned = apply_decisions(fresh, saved.module, topology, options)
+            planned = apply_decisions(fresh, repeated.module, topology, options, known)
             return Plan(planned.module, self._name, planned.timings)
-        argument_pins, extra = self._pins(traced)
+        argument_pins, extra = self._pins(entry)
         try:
-            planned = plan_module(fresh, topology, options, [*argument_pins, *extra])
+            planned = plan_module(fresh, topology, options, [*argument_pins, *extra], known)
         except InfeasiblePlacementError:
             if self._options.like is not None or not argument_pins:
                 raise
@@ -461,16 +466,17 @@ class PlacedFunction:
                 "move",
                 self._name,
             )
-            planned = plan_module(fresh, topology, options, extra)
+            planned = plan_module(fresh, topology, options, extra, known)
         return Plan(planned.module, self._name, planned.timings)
 
-    def _pins(self, traced: Trace) -> tuple[list[Pass], list[Pass]]:
+    def _pins(self, entry: _Entry) -> tuple[list[Pass], list[Pass]]:
         """Passes that pin arguments, and passes that pin results."""
+        traced = entry.trace
         known: list[PlacedLeaf] = []
         like = self._options.like
         if like is not None:
             known = like.placed_leaves()
-        elif self._first is not None:
+        elif self._first is not None and self._first is not entry:
             # State stays where the first plan put it, so that calls with other shapes find it.
             known = [leaf for leaf, state in self._placed(self._first) if state]
         if not known:

@@ -9,15 +9,23 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
 from baechi_jax.ir.attributes import DictAttr
 from baechi_jax.ir.core import Module
+from baechi_jax.ir.cost import DeviceMemory
 from baechi_jax.ir.errors import PassError
 from baechi_jax.ir.function import argument_attributes, set_argument_attributes
 from baechi_jax.ir.topology import Topology
+from baechi_jax.passes.memory_measured import (
+    NOTE,
+    MeasuredMemory,
+    margin_of,
+    set_known,
+    with_margin,
+)
 from baechi_jax.passes.pass_manager import PassManager, PassTiming
 from baechi_jax.passes.pipeline import NAMED_PIPELINES, parse_pipeline, print_pipeline
 from baechi_jax.passes.placement.errors import InfeasiblePlacementError
@@ -46,6 +54,15 @@ class PlannerOptions:
 
 
 @dataclass(frozen=True, slots=True)
+class Known:
+    """What is known of memory before planning: ``measured``, of tasks that were compiled;
+    ``margin``, bytes to keep free on each device."""
+
+    measured: MeasuredMemory = field(default_factory=MeasuredMemory)
+    margin: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Planned:
     """A planned module, and how long each pass took."""
 
@@ -63,21 +80,23 @@ def plan_module(
     topology: Topology,
     options: PlannerOptions,
     extra: Sequence[Pass] = (),
+    known: Known | None = None,
 ) -> Planned:
     """Plan a module for ``topology``; ``make_module`` gives a fresh traced one for each attempt.
 
-    ``extra`` passes run right before ``colocate`` (or, without it, before placing). Raises
-    InfeasiblePlacementError when nothing fits, and what a pass raises.
+    ``extra`` passes run right before ``colocate`` (or, without it, before placing). ``known``: what
+    to plan memory with. Raises InfeasiblePlacementError when nothing fits, and what a pass raises.
     """
+    known = known or Known()
 
     def prepared() -> Module:
-        return _prepared(make_module(), topology, options)
+        return _prepared(make_module(), topology, options, known)
 
     scale = 1.0
     for attempt in range(ATTEMPTS + 1):
         passes = _with_scale(_passes(options, extra), scale)
         try:
-            return _run(prepared, passes, options)
+            return _on(topology, _run(prepared, passes, options))
         except MemoryLimitError as error:
             if attempt == ATTEMPTS or not any(hasattr(p, "memory_scale") for p in passes):
                 raise _infeasible(error) from error
@@ -101,18 +120,26 @@ def plan_module(
 
 
 def apply_decisions(
-    make_module: Callable[[], Module], plan: Module, topology: Topology, options: PlannerOptions
+    make_module: Callable[[], Module],
+    plan: Module,
+    topology: Topology,
+    options: PlannerOptions,
+    known: Known | None = None,
 ) -> Planned:
     """The plan for a fresh trace that repeats the decisions of ``plan``.
 
-    Costs, order, memory and checks are computed anew. Raises PassError when the fresh trace has
-    other tasks than ``plan`` decided on.
+    Costs, order, memory and checks are computed anew; ``known`` is by default what ``plan`` knows.
+    Raises PassError when the fresh trace has other tasks than ``plan`` decided on,
+    InfeasiblePlacementError when it does not fit (any more).
     """
 
+    known = known or Known(MeasuredMemory.of(plan), margin_of(plan))
+
     def prepared() -> Module:
-        module = _prepared(make_module(), topology, options)
-        if "baechi.placement" in plan.attributes:
-            module.attributes["baechi.placement"] = plan.attributes["baechi.placement"]
+        module = _prepared(make_module(), topology, options, known)
+        for key in ("baechi.placement", NOTE):
+            if key in plan.attributes:
+                module.attributes[key] = plan.attributes[key]
         return module
 
     decisions = decisions_of(plan)
@@ -122,7 +149,12 @@ def apply_decisions(
             passes.append(each)
         elif each.name == PLACING_PASSES[0]:
             passes.append(decisions)
-    return _run(prepared, passes, options)
+    try:
+        return _on(topology, _run(prepared, passes, options))
+    except MemoryLimitError as error:
+        raise InfeasiblePlacementError(
+            f"the placement of the plan does not fit: {error}"
+        ) from error
 
 
 def decisions_of(plan: Module) -> ApplyDecisions:
@@ -203,10 +235,25 @@ class ApplyDecisions(Pass):
 # Helpers -----------------------------------------------------------------------------------------
 
 
-def _prepared(module: Module, topology: Topology, options: PlannerOptions) -> Module:
-    module.attributes["baechi.topology"] = topology
+def _prepared(module: Module, topology: Topology, options: PlannerOptions, known: Known) -> Module:
+    module.attributes["baechi.topology"] = with_margin(topology, known.margin)
+    set_known(module, known.measured, known.margin)
     module.attributes["baechi.pipeline"] = print_pipeline(parse_pipeline(options.pipeline))
     return module
+
+
+def _on(topology: Topology, planned: Planned) -> Planned:
+    """The plan for ``topology`` itself, made with a margin perhaps."""
+    main = planned.module.main
+    memory = main.attributes.get("baechi.memory")
+    planned.module.attributes["baechi.topology"] = topology
+    if isinstance(memory, tuple):
+        main.attributes["baechi.memory"] = tuple(
+            replace(each, limit_bytes=device.usable_bytes)
+            for each, device in zip(memory, topology.devices, strict=True)
+            if isinstance(each, DeviceMemory)
+        )
+    return planned
 
 
 def _passes(options: PlannerOptions, extra: Sequence[Pass]) -> list[Pass]:

@@ -14,9 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 import jax
 
+from baechi_jax.compiled_memory import compile_to_fit
 from baechi_jax.ir.trace import Trace
 from baechi_jax.plan import Plan
+from baechi_jax.planner import Known
 from baechi_jax.runtime.compile import (
+    CompiledTask,
     CompileOptions,
     ExecutableCache,
     check_devices,
@@ -102,7 +105,9 @@ class Lowered:
         devices: Callable[[], Sequence[jax.Device]],
         options: CompileOptions,
         cache: ExecutableCache,
+        plan_again: Callable[[Known, Plan | None], Plan],
     ) -> None:
+        self._plan_again = plan_again
         self._trace = trace
         self._split = split
         self._devices = devices
@@ -127,18 +132,25 @@ class Lowered:
         So what the placed function itself runs and what its stages give share executables, the
         constants on the devices, and the limit on steps under way. Raises DeviceError when this
         process lacks devices of the plan, CompilationError when XLA refuses a task.
+
+        What the compiled tasks take decides: the plan's peaks are then XLA's own, and where they
+        pass a limit the placement is made again and ``plan`` is another one
+        (InfeasiblePlacementError when that does not help; ``baechi_jax/compiled_memory.py``).
         """
         with self._lock:
             if self._compiled is None:
-                program = self.program
                 devices = self._devices()
-                check_devices(program, devices)
-                tasks = compile_program(
-                    program, self._trace.equations, devices, self._options, self._cache
-                )
-                executor = Executor(program, tasks, devices)
+                check_devices(self.program, devices)
+                fitted = compile_to_fit(self.plan, self._compile_tasks, self._plan_again)
+                self.plan = fitted.plan
+                executor = Executor(fitted.program, fitted.tasks, devices)
                 self._compiled = Compiled(self._trace, self.plan, self._split, executor)
             return self._compiled
+
+    def _compile_tasks(self, program: Program) -> list[CompiledTask]:
+        return compile_program(
+            program, self._trace.equations, self._devices(), self._options, self._cache
+        )
 
 
 class Compiled:

@@ -16,7 +16,11 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from baechi_jax.ir.core import Operation
 from baechi_jax.ir.cost import DeviceMemory
+from baechi_jax.passes.memory_measured import temporaries_beyond
+from baechi_jax.runtime.compile import CompiledTask
+from baechi_jax.runtime.errors import ExecutionError
 from baechi_jax.runtime.execute import Executor
 from baechi_jax.runtime.instructions import Instruction, Run
 
@@ -67,7 +71,8 @@ def measure_step(
 ) -> tuple[list[jax.Array], StepMemory]:
     """Run one step of ``executor`` slowly; its results and its memory.
 
-    Donated arguments are given away, as in any step. Raises ExecutionError as a step does.
+    Donated arguments are given away, as in any step. Raises ExecutionError as a step does, and for
+    a backend that does not say what a compiled task takes.
     """
     program = executor.program
     index = {device: number for number, device in enumerate(executor.devices)}
@@ -100,10 +105,33 @@ def _while_running(executor: Executor, item: Instruction) -> list[int]:
     extra = [0] * len(executor.devices)
     if isinstance(item, Run):
         task = executor.tasks[item.task]
-        _, result_bytes, taken_bytes, temporary_bytes = task.executable.memory()
+        found = task.executable.memory()
+        if found is None:
+            raise ExecutionError(
+                f"the backend of {task.device} does not say what {task} takes, so the memory of a "
+                "step cannot be measured there; call the function itself"
+            )
+        _, result_bytes, taken_bytes, temporary_bytes = found
         device = executor.devices.index(task.device)
         extra[device] = temporary_bytes + result_bytes - taken_bytes
     return extra
+
+
+def compiled_temporaries(tasks: Sequence[CompiledTask]) -> dict[Operation, int]:
+    """Each task with the bytes that it takes on top of its operands and results, as compiled.
+
+    Padded results, and results that XLA does not write over the operands that the plan gives away,
+    are counted there, since the plan's accounts do not have them. Tasks of a backend that does not
+    say are left out.
+    """
+    found: dict[Operation, int] = {}
+    for task in tasks:
+        figures = task.executable.memory()
+        if figures is not None:
+            _, result_bytes, taken_bytes, temporary_bytes = figures
+            beyond = temporaries_beyond(task.operation, result_bytes, taken_bytes)
+            found[task.operation] = max(0, temporary_bytes + beyond)
+    return found
 
 
 def _held(slots: Sequence[Any], index: dict[jax.Device, int]) -> list[int]:

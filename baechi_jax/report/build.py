@@ -15,6 +15,7 @@ from baechi_jax.ir.cost import Cost, DeviceMemory
 from baechi_jax.ir.function import argument_attributes
 from baechi_jax.ir.location import Location
 from baechi_jax.ir.types import OnType, nbytes, unplaced
+from baechi_jax.passes.memory_measured import note_of
 from baechi_jax.passes.simulate.timeline import ModuleRun, run_module
 from baechi_jax.passes.tasks import topology_of
 from baechi_jax.report.layers import COMPUTE, PHASES, UPDATE, layer_names, phase_of
@@ -90,6 +91,7 @@ class _Builder:
             lower_bound_seconds=float(bound) if isinstance(bound, float | int) else 0.0,
             placement=_placement(self.module),
             candidates=_candidates(self.module),
+            memory_note=note_of(self.module),
         )
 
     # Ops ------------------------------------------------------------------------------------

@@ -144,6 +144,8 @@ class PlanView:
     lower_bound_seconds: float
     placement: tuple[tuple[str, str], ...] = ()
     candidates: tuple[CandidateView, ...] = ()
+    #: What happened when the compiled tasks took more memory than predicted.
+    memory_note: str = ""
 
     @property
     def transfer_bytes(self) -> int:
