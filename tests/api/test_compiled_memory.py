@@ -135,9 +135,10 @@ def test_executables_are_used_again(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_nothing_fits_as_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
-    limit = int(0.74 * one_device_bytes())
     hide_temporaries(monkeypatch)
-    placed = baechi.place(step, topology=machine(limit, 1), donate_argnums=0)
+    options: Any = {"pipeline": "default{max-tasks=1}", "donate_argnums": 0}
+    limit = baechi.place(step, topology=machine(1 << 30), **options).plan(*shapes()).peak_bytes
+    placed = baechi.place(step, topology=machine(max(limit)), **options)
     lowered = placed.lower(*shapes())
     with pytest.raises(InfeasiblePlacementError, match="but not as compiled") as caught:
         lowered.compile()
