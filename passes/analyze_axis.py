@@ -71,14 +71,18 @@ class AnalyzeAxis(Pass):
                 + _candidates("", names)
             )
         _clear(function)
-        chosen = _chosen(self.inputs, names)
+        chosen = chosen_arguments(self.inputs, names)
         axes: dict[int | Value, int] = dict.fromkeys(chosen, self.axis)
         report = analyze(function, axes, combine=self.combine)
         _write(function, report)
 
 
-def _chosen(patterns: Sequence[str], names: Sequence[str]) -> list[int]:
-    """The arguments that the patterns name, in order."""
+def chosen_arguments(patterns: Sequence[str], names: Sequence[str]) -> list[int]:
+    """The arguments that the patterns name, in order.
+
+    A pattern has ``*`` and ``?``, and stands for all that is inside what it names. Raises PassError
+    for one that names no argument.
+    """
     chosen: set[int] = set()
     for pattern in patterns:
         # Brackets are part of names (batch['x']), so they have no meaning of their own here.

@@ -1,0 +1,130 @@
+"""A stacked value that is kept apart: for each piece its rows, made in the form that is asked for.
+
+A piece of one row can be had in two forms: with dimension 0 (``tensor<1x...>``), as arguments are,
+and as the row alone, as the body of a scan reads and yields it. Each is made when first asked for,
+so that a residual that goes from one unrolled scan to another costs nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from baechi_jax.ir.core import Operation, Value
+from baechi_jax.ir.location import Location
+from baechi_jax.ir.types import TensorType, unplaced
+from baechi_jax.passes.axis.piece import slice_of
+from baechi_jax.passes.axis.rule import shape_of
+
+#: Takes an operation into the new body, and gives it back.
+Emit = Callable[[Operation], Operation]
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Rows ``start`` to ``start + size`` of every stack."""
+
+    start: int
+    size: int
+
+    @property
+    def text(self) -> str:
+        """``3:4``, as in Python."""
+        return f"{self.start}:{self.start + self.size}"
+
+
+def cut_evenly(length: int, rows: int) -> tuple[Rows, ...]:
+    """``length`` rows in pieces of ``rows``; the last one has what remains."""
+    return tuple(Rows(start, min(rows, length - start)) for start in range(0, length, rows))
+
+
+@dataclass(slots=True)
+class Stack:
+    """The pieces of one value. Partial values, whose pieces are summands, have them whole."""
+
+    pieces: list[Value | None]
+    rows: list[Value | None]
+    #: Of what made each row, for the operation that gives it dimension 0.
+    locations: list[Location] = field(default_factory=list)
+
+    @staticmethod
+    def of_pieces(pieces: Sequence[Value]) -> Stack:
+        """From pieces that have dimension 0."""
+        return Stack(list(pieces), [None] * len(pieces))
+
+    @staticmethod
+    def of_rows(rows: Sequence[Value], locations: Sequence[Location]) -> Stack:
+        """From single rows."""
+        return Stack([None] * len(rows), list(rows), list(locations))
+
+    def piece(self, index: int, emit: Emit) -> Value:
+        """The piece with dimension 0."""
+        value = self.pieces[index]
+        if value is None:
+            row = self.rows[index]
+            assert row is not None, "a piece has one of its forms"
+            value = self.pieces[index] = emit(_expand(row, self.locations[index])).results[0]
+        return value
+
+    def row(self, index: int, location: Location, emit: Emit) -> Value:
+        """The row alone, of a piece of one row. From a piece, made anew each time.
+
+        What reads it in the forward pass and what does in the backward pass would otherwise share
+        a value that is kept between the two.
+        """
+        row = self.rows[index]
+        if row is not None:
+            return row
+        piece = self.pieces[index]
+        assert piece is not None, "a piece has one of its forms"
+        return emit(squeeze(piece, location)).results[0]
+
+
+def squeeze(piece: Value, location: Location) -> Operation:
+    """The operation that takes dimension 0, of size 1, away."""
+    tensor = _tensor(piece)
+    row = TensorType(tensor.shape[1:], tensor.element, tensor.weak)
+    return Operation("jax.squeeze", [piece], [row], {"dimensions": (0,)}, (), location)
+
+
+def _expand(row: Value, location: Location) -> Operation:
+    tensor = _tensor(row)
+    shape = (1, *tensor.shape)
+    type_ = TensorType(shape, tensor.element, tensor.weak)
+    return Operation("jax.reshape", [row], [type_], {"new_sizes": shape}, (), location)
+
+
+def concatenate(
+    pieces: Sequence[Value], dimension: int, whole: TensorType, location: Location
+) -> Operation:
+    """The operation that makes the whole value of its pieces."""
+    return Operation("jax.concatenate", pieces, [whole], {"dimension": dimension}, (), location)
+
+
+def part_of(value: Value, dimension: int, start: int, size: int, location: Location) -> Operation:
+    """The operation that gives a part of a whole value.
+
+    A value that repeats along the dimension (zeros, a broadcast bias) is made smaller from the
+    start.
+    """
+    op = value.defining_op
+    if op is not None and op.name == "jax.broadcast_in_dim":
+        along = op.attributes.get("broadcast_dimensions")
+        shape = op.attributes.get("shape")
+        # What scalars fill is the same everywhere; operands with a sharding of their own stay.
+        if isinstance(along, tuple) and isinstance(shape, tuple) and dimension not in along:
+            tensor = _tensor(value)
+            new = (*shape[:dimension], size, *shape[dimension + 1 :])
+            type_ = TensorType(
+                tuple(n for n in new if isinstance(n, int)), tensor.element, tensor.weak
+            )
+            attributes = {**op.attributes, "shape": new}
+            return Operation(op.name, op.operands, [type_], attributes, (), location)
+    return slice_of(value, dimension, start, size, location)
+
+
+def _tensor(value: Value) -> TensorType:
+    tensor = unplaced(value.type)
+    assert isinstance(tensor, TensorType), f"only tensors are stacked, found {value.type}"
+    assert tensor.shape == shape_of(value)
+    return tensor
