@@ -7,8 +7,9 @@ within the memory limits are kept; what was done is added to ``baechi.placement`
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from baechi_jax.ir.attributes import DictAttr
 from baechi_jax.ir.core import Module
@@ -22,6 +23,9 @@ from baechi_jax.passes.placement.m_topo import m_topo
 from baechi_jax.passes.placement.placement import expand
 from baechi_jax.passes.registry import Pass, register_pass
 
+if TYPE_CHECKING:
+    from baechi_jax.passes.placement.problem import PlacementProblem
+
 
 @register_pass
 @dataclass(frozen=True, slots=True)
@@ -29,13 +33,14 @@ class RefinePlacement(Pass):
     """See the module docstring.
 
     ``evaluations``: most simulations beyond the first; each takes a few milliseconds per hundred
-    tasks. ``memory_scale``: as in ``place``.
+    tasks. ``patience``: most in a row that do not help. ``memory_scale``: as in ``place``.
     """
 
     name: ClassVar[str] = "refine-placement"
     summary: ClassVar[str] = "local search on the simulator, within the memory limits"
 
     evaluations: int = 40
+    patience: int = 12
     memory_scale: float = 1.0
 
     def run(self, module: Module) -> None:
@@ -44,6 +49,8 @@ class RefinePlacement(Pass):
             raise PassError(
                 f"refine-placement: evaluations must not be negative, found {self.evaluations}"
             )
+        if self.patience < 1:
+            raise PassError(f"refine-placement: patience must be at least 1, found {self.patience}")
         if not self.memory_scale > 0:
             raise PassError(
                 f"refine-placement: memory-scale must be positive, found {self.memory_scale}"
@@ -59,12 +66,13 @@ class RefinePlacement(Pass):
                 "refine-placement: the placement splits a group that must share a device; run "
                 "place first"
             )
-        profiles = Profiles(problem)
-        others = [
-            [placement.assignment[members[0]] for members in problem.members]
-            for placement in (m_topo(problem, profiles), m_etf(problem, profiles))
-        ]
-        found = local_search(problem, device_of_group, evaluations=self.evaluations, others=others)
+        found = local_search(
+            problem,
+            device_of_group,
+            evaluations=self.evaluations,
+            others=_other_starts(problem),
+            patience=self.patience,
+        )
         record = module.attributes.get("baechi.placement")
         entries = dict(record.items_) if isinstance(record, DictAttr) else {}
         if found.improvements:
@@ -81,3 +89,10 @@ class RefinePlacement(Pass):
             {"evaluations": found.evaluations, "improvements": found.improvements}
         )
         module.attributes["baechi.placement"] = DictAttr.of(entries)
+
+
+def _other_starts(problem: PlacementProblem) -> Iterator[list[int]]:
+    profiles = Profiles(problem)
+    for placer in (m_topo, m_etf):
+        assignment = placer(problem, profiles).assignment
+        yield [assignment[members[0]] for members in problem.members]

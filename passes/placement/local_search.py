@@ -8,12 +8,13 @@ the step but passes a memory limit is tried once more as a swap. Moves are tried
 seconds that they are about; the first that helps is kept. Before a simulation, a bound
 (``latency_model.py``) tells whether it could help at all.
 
-Deterministic; stops after a number of simulations, or when nothing helps.
+Deterministic; stops after a number of simulations, when too many in a row did not help, or when
+nothing is left to try.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -61,21 +62,28 @@ def local_search(
     device_of_group: list[int],
     *,
     evaluations: int,
-    others: Sequence[list[int]] = (),
+    others: Iterable[list[int]] = (),
+    patience: int | None = None,
 ) -> Improved:
     """Improve a placement with at most ``evaluations`` simulations beyond the first.
 
     When nothing helps any more, what is left of them is spent on improving ``others``, one after
-    another; the best of all is returned, the given placement before an equal one.
+    another; the best of all is returned, the given placement before an equal one. ``patience``: the
+    whole ends after so many simulations in a row that do not help.
     """
     graph = LatencyGraph.of(problem)
-    best = _Search(problem, graph, device_of_group, evaluations).run()
+    patience = evaluations if patience is None else patience
+    search = _Search(problem, graph, device_of_group, evaluations, patience)
+    best = search.run()
     used, improvements = best.evaluations, best.improvements
     limits = problem.lists.limit_bytes
-    for other in others:
-        if used >= evaluations:
+    remaining = iter(others)
+    while used < evaluations and search.patience > 0:
+        other = next(remaining, None)
+        if other is None:
             break
-        found = _Search(problem, graph, other, evaluations - used - 1).run()
+        search = _Search(problem, graph, other, evaluations - used - 1, patience, search.patience)
+        found = search.run()
         used += found.evaluations + 1
         key = (found.simulation.excess_bytes(limits), found.simulation.makespan_seconds)
         if key < (best.simulation.excess_bytes(limits), best.simulation.makespan_seconds):
@@ -90,6 +98,8 @@ class _Search:
         graph: LatencyGraph,
         device_of_group: list[int],
         evaluations: int,
+        patience: int,
+        patience_left: int | None = None,
     ) -> None:
         self.problem = problem
         self.limits = problem.lists.limit_bytes
@@ -97,6 +107,9 @@ class _Search:
         self.simulation = judge(problem, expand(problem, self.device))
         self.excess = self.simulation.excess_bytes(self.limits)
         self.allowance = evaluations
+        self.full_patience = patience
+        #: Simulations that may still fail in a row.
+        self.patience = patience if patience_left is None else patience_left
         self.used = 0
         self.improvements = 0
         self.graph = graph
@@ -105,21 +118,24 @@ class _Search:
 
     def run(self) -> Improved:
         """Climb until nothing helps."""
-        while self.used < self.allowance and self._improve():
+        while not self._is_over() and self._improve():
             self.improvements += 1
         return Improved(self.device, self.simulation, self.used, self.improvements)
+
+    def _is_over(self) -> bool:
+        return self.used >= self.allowance or self.patience <= 0
 
     def _improve(self) -> bool:
         """Make the first change that helps; False when none does."""
         for change in self._changes():
-            if self.used >= self.allowance:
+            if self._is_over():
                 return False
             excess = self._try(change)
             if excess < 0:
                 return True
             if excess > 0 and len(change) == 1:
                 for swap in self._swaps(*change[0]):
-                    if self.used >= self.allowance:
+                    if self._is_over():
                         return False
                     if self._try(swap) < 0:
                         return True
@@ -142,6 +158,7 @@ class _Search:
         if not self.excess and self.graph.exceeds(device, wanted):
             return 0
         self.used += 1
+        self.patience -= 1
         assignment = expand(self.problem, device)
         outcome = play(self.problem, assignment, LONGEST_WAY)
         excess = outcome.excess_bytes(self.limits)
@@ -153,6 +170,7 @@ class _Search:
             shorter = outcome.makespan_seconds <= wanted
         if excess < self.excess or (excess == self.excess and shorter):
             self.device, self.simulation, self.excess = device, outcome, excess
+            self.patience = self.full_patience
             return -1
         return excess if shorter else 0
 

@@ -27,6 +27,18 @@ from baechi_jax.passes.refine_placement import RefinePlacement
 from baechi_jax.passes.simulate.judge import judge
 
 
+def test_patience_ends_the_search() -> None:
+    problem = training_problem(8, Machine.uniform_of(3, 1 << 30, latency_seconds=1e-4))
+    start = [0] * problem.groups
+    long = local_search(problem, start, evaluations=60)
+    for patience in (1, 3, 8):
+        found = local_search(problem, start, evaluations=60, patience=patience)
+        # Between two improvements, and after the last one, at most so many.
+        assert found.evaluations <= (found.improvements + 1) * patience
+        assert found.evaluations <= long.evaluations
+        assert found.simulation.makespan_seconds >= long.simulation.makespan_seconds
+
+
 @settings(max_examples=50, deadline=None)
 @given(
     seed=st.integers(0, 1_000_000),
@@ -148,6 +160,8 @@ def test_repeatable() -> None:
 def test_errors() -> None:
     with pytest.raises(PassError, match="evaluations must not be negative, found -1"):
         RefinePlacement(evaluations=-1).run(placed())
+    with pytest.raises(PassError, match="patience must be at least 1"):
+        RefinePlacement(patience=0).run(placed())
     with pytest.raises(PassError, match="memory-scale must be positive"):
         RefinePlacement(memory_scale=0.0).run(placed())
     module = placed()
