@@ -311,6 +311,16 @@ def read_params(eqn: JaxprEqn) -> dict[str, Any]:
     return renamed
 
 
+def traced_arguments(traced: Any) -> tuple[Any, tuple[bool, ...]]:
+    """The structure of ``(args, kwargs)`` of a ``jax.stages.Traced``, and which leaves are donated.
+
+    ``traced.args_info`` says the same (0.10 to 0.12), but builds the user's classes around records
+    that are no arrays, which some refuse.
+    """
+    tree = traced._in_tree
+    return tree, tuple(bool(d) for d in traced._params["donated_invars"][: tree.num_leaves])
+
+
 def write_params(eqn: JaxprEqn, params: dict[str, Any], num_operands: int) -> dict[str, Any]:
     """The reverse of ``read_params``: ``params`` as ``eqn.primitive`` takes them.
 

@@ -78,24 +78,22 @@ def trace(
     )
     traced = jitted.trace(*args, **(kwargs or {}))
     jaxpr = compat.discharge_internal_refs(traced.jaxpr)
-    with_paths, in_tree = jax.tree_util.tree_flatten_with_path(traced.args_info)
-    donated = tuple(bool(info.donated) for _, info in with_paths)
-    out_with_paths, out_tree = jax.tree_util.tree_flatten_with_path(traced.out_info)
+    in_tree, donated = compat.traced_arguments(traced)
+    out_tree = traced.out_tree
     inputs = compat.jaxpr_inputs(jaxpr)
-    if len(inputs) != len(with_paths):
+    paths = leaf_paths(in_tree, [var.aval for var in inputs])
+    out_paths = leaf_paths(out_tree, [var.aval for var in jaxpr.outvars])
+    if len(inputs) != len(paths):
         raise IRError(
-            f"'{_name(fn)}' traced to {len(inputs)} inputs for {len(with_paths)} arguments: it "
+            f"'{_name(fn)}' traced to {len(inputs)} inputs for {len(paths)} arguments: it "
             "closes over values that are being traced; pass them as arguments"
         )
-    argument_names = _argument_names(jaxpr.debug_info.arg_names, [p for p, _ in with_paths])
+    argument_names = _argument_names(jaxpr.debug_info.arg_names, paths)
     _refuse_references(jaxpr, argument_names, _name(fn))
-    result_names = tuple("result" + jax.tree_util.keystr(path) for path, _ in out_with_paths)
+    result_names = tuple("result" + jax.tree_util.keystr(path) for path in out_paths)
     state = match_state(
-        [_leaf(_argument_path(path), var) for (path, _), var in zip(with_paths, inputs)],
-        [
-            _leaf(_result_path(path, out_tree), v)
-            for (path, _), v in zip(out_with_paths, jaxpr.outvars)
-        ],
+        [_leaf(_argument_path(path), var) for path, var in zip(paths, inputs)],
+        [_leaf(_result_path(path, out_tree), v) for path, v in zip(out_paths, jaxpr.outvars)],
         donated,
         _returned(inputs, jaxpr.outvars),
     )
@@ -132,6 +130,28 @@ def _name(fn: Callable[..., Any]) -> str:
 
 
 # Names --------------------------------------------------------------------------------------------
+
+
+def leaf_paths(tree: Any, avals: Sequence[Any]) -> list[tuple[Any, ...]]:
+    """The path of each leaf of ``tree``, a structure of ``(args, kwargs)`` or of a result.
+
+    JAX tells paths of a tree of values alone, so the user's classes are built around values that
+    stand for arrays. Some check what they are given: first they get abstract values, which have a
+    shape and a dtype, then bare objects, which JAX asks classes to bear. Leaves of a tree that
+    refuses both are told apart by their numbers.
+    """
+    key = jax.tree_util
+    for stand_ins in (avals, [object()] * tree.num_leaves):
+        if len(stand_ins) != tree.num_leaves:
+            continue
+        try:
+            built = key.tree_unflatten(tree, stand_ins)
+            found = [path for path, _ in key.tree_flatten_with_path(built)[0]]
+        except Exception:  # whatever a user's class raises
+            continue
+        if len(found) == tree.num_leaves:
+            return found
+    return [(key.SequenceKey(0), key.FlattenedIndexKey(index)) for index in range(tree.num_leaves)]
 
 
 def _argument_names(traced: Sequence[str] | None, paths: Sequence[Any]) -> tuple[str, ...]:

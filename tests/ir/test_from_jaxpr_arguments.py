@@ -5,6 +5,7 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 from baechi_jax.ir.attributes import Unit
 from baechi_jax.ir.core import Operation
@@ -110,3 +111,45 @@ def test_from_jaxpr_without_names() -> None:
     module, equations = from_jaxpr(jax.make_jaxpr(lambda x: x * 2)(X))
     assert argument_attributes(module.main) == [{}]
     assert equations[0].equation.primitive.name == "mul"
+
+
+class _Checked:
+    """A pytree class that refuses leaves it does not know, as jmp's loss scales do."""
+
+    def __init__(self, value: object, accepts: tuple[type, ...]) -> None:
+        if not isinstance(value, (jax.Array, np.ndarray, jax.ShapeDtypeStruct, *accepts)):
+            raise TypeError(f"no array: {value}")
+        self.value, self.accepts = value, accepts
+
+
+class _TakesObjects(_Checked):
+    def __init__(self, value: object) -> None:
+        super().__init__(value, () if type(value) is not object else (object,))
+
+
+class _TakesArraysOnly(_Checked):
+    def __init__(self, value: object) -> None:
+        super().__init__(value, ())
+
+
+for _class in (_TakesObjects, _TakesArraysOnly):
+    jax.tree_util.register_pytree_with_keys(
+        _class,
+        lambda node: (((jax.tree_util.GetAttrKey("value"), node.value),), None),
+        lambda _, children, cls=_class: cls(*children),
+    )
+
+
+@pytest.mark.parametrize(
+    ("cls", "name"), [(_TakesObjects, "scale.value"), (_TakesArraysOnly, "scale")]
+)
+def test_classes_that_check_their_leaves(cls: type[_Checked], name: str) -> None:
+    def step(scale, x):
+        return cls(scale.value + 1), x * scale.value
+
+    tr = trace(step, (cls(X), X), donate_argnums=0)
+    assert tr.argument_names[0].startswith(name)
+    assert tr.argument_names[1] == "x"
+    assert tr.donated == (True, False)
+    state = argument_attributes(tr.module.main)[0]
+    assert state["baechi.state"] == 0
