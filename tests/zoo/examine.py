@@ -99,7 +99,7 @@ def _examine(
     shaken, _ = _run(jitted, shake(arguments), steps)
     wanted, one_device_seconds = _run(jitted, arguments, steps)
 
-    limit = int(share * whole) if not entry.one_device else whole * 2
+    limit = int(share * whole) if not entry.one_device else whole * 3
     topology = baechi.local_topology(memory=limit, devices=jax.devices()[:DEVICES])
     placed = baechi.place(step, topology=topology, donate_argnums=0)
     start = time.perf_counter()
@@ -107,7 +107,7 @@ def _examine(
     plan_seconds = time.perf_counter() - start
     plan = lowered.plan
     compiled = lowered.compile()
-    again = jax.device_put(again, compiled.input_shardings[0])
+    again = _put(again, compiled)
     first, memory = compiled.measure_memory(*again)
     found = [jax.tree.map(Kept, first)]
     rest, step_seconds = _run(placed, (first[0], *again[1:]), steps - 1)
@@ -137,6 +137,19 @@ def _examine(
         summary=str(plan),
         devices_used=len(plan.devices_used),
     )
+
+
+def _put(arguments: tuple[Any, ...], compiled: Any) -> tuple[Any, ...]:
+    """``arguments`` where a compiled step wants them."""
+    try:
+        shardings = compiled.input_shardings[0]
+    except TypeError:  # a class of the state refuses leaves that are no arrays, as jmp's do
+        leaves, tree = jax.tree.flatten(arguments)
+        wanted = compiled.program.arguments[-len(leaves) :]
+        devices = jax.devices()
+        put = [jax.device_put(leaf, devices[w.device]) for leaf, w in zip(leaves, wanted)]
+        return tuple(jax.tree.unflatten(tree, put))
+    return tuple(jax.device_put(arguments, shardings))
 
 
 def _run(function: Any, arguments: tuple[Any, ...], steps: int) -> tuple[list[Any], float]:

@@ -68,11 +68,12 @@ class Entry:
             yield
 
 
-_HAIKU = ("haiku", "optax")
+_HAIKU = ("haiku", "jmp", "optax")
 _FLAX = ("flax", "optax")
-_EQUINOX = ("equinox", "optax")
+_EQUINOX = ("diffrax", "equinox", "optax")
 
 ENTRIES: tuple[Entry, ...] = (
+    # haiku
     Entry(
         "haiku-resnet50",
         "haiku_models:resnet50",
@@ -89,9 +90,24 @@ ENTRIES: tuple[Entry, ...] = (
         "haiku-lstm",
         "haiku_models:lstm",
         _HAIKU,
-        "a scan over time steps, Adam",
+        "scans over time steps, Adam",
         share=0.6,
     ),
+    Entry(
+        "haiku-layer-stack",
+        "haiku_models:layer_stack",
+        _HAIKU,
+        "hk.experimental.layer_stack, Lion",
+        one_device="its layers are one scan",
+    ),
+    Entry(
+        "haiku-mixed-precision",
+        "haiku_models:mixed_precision",
+        _HAIKU,
+        "float16 under a policy, jmp's dynamic loss scale, a skipped step",
+        tolerance=5e-3,
+    ),
+    # flax
     Entry(
         "linen-scan-remat",
         "linen_models:scanned_transformer",
@@ -100,10 +116,95 @@ ENTRIES: tuple[Entry, ...] = (
         one_device="its layers are one scan",
     ),
     Entry(
+        "linen-conv-net",
+        "linen_models:conv_net",
+        _FLAX,
+        "mutable collections (batch statistics, sown features), dropout, SGD with decay",
+        share=0.7,  # one convolution's temporaries are half of the peak
+    ),
+    Entry(
+        "linen-mixture-of-experts",
+        "linen_models:mixture_of_experts",
+        _FLAX,
+        "top-2 routing with a capacity, scatters and gathers, Adafactor",
+    ),
+    Entry(
+        "linen-unet",
+        "linen_models:unet",
+        _FLAX,
+        "diffusion: long skips, noise drawn in the step, an average of the parameters",
+    ),
+    Entry(
+        "nnx-mixer",
+        "nnx_models:mixer",
+        _FLAX,
+        "nnx.split and merge, batch statistics and random streams, nnx.Optimizer",
+    ),
+    # equinox
+    Entry(
         "equinox-vit",
         "equinox_models:vit",
         _EQUINOX,
         "modules as pytrees with static fields, vmap over the batch, AdamW",
+    ),
+    Entry(
+        "equinox-gru",
+        "equinox_models:gru",
+        _EQUINOX,
+        "scans of vmapped cells",
+        share=0.6,
+    ),
+    Entry(
+        "equinox-neural-ode",
+        "equinox_models:neural_ode",
+        _EQUINOX,
+        "diffrax: an adaptive solver with its own gradient between encoder and decoder",
+    ),
+    Entry(
+        "equinox-scan",
+        "equinox_models:scanned_vit",
+        _EQUINOX,
+        "layers stacked by filter_vmap under lax.scan and jax.checkpoint",
+        one_device="its layers are one scan",
+    ),
+    # graphs, reinforcement learning
+    Entry(
+        "jraph-graph-network",
+        "graph_models:graph_network",
+        ("haiku", "jraph", "optax"),
+        "messages gathered and scattered, segment sums",
+    ),
+    Entry(
+        "rlax-ppo",
+        "ppo:update",
+        ("distrax", "haiku", "optax", "rlax"),
+        "advantages by a reversed scan, permutations, two epochs in one step",
+    ),
+    # optax
+    Entry("optax-lion", "optimizers:lion", _FLAX, "signs of a momentum"),
+    Entry("optax-adafactor", "optimizers:adafactor", _FLAX, "factored moments"),
+    Entry("optax-momentum", "optimizers:momentum", _FLAX, "Nesterov, clipping, a schedule"),
+    Entry("optax-ema", "optimizers:ema", _FLAX, "averaged updates"),
+    Entry("optax-masked", "optimizers:masked", _FLAX, "state for some leaves only"),
+    Entry("optax-multi-transform", "optimizers:multi_transform", _FLAX, "frozen layers"),
+    Entry("optax-multi-steps", "optimizers:accumulated", _FLAX, "accumulation under a cond"),
+    Entry("optax-apply-if-finite", "optimizers:apply_if_finite", _FLAX, "skipped updates"),
+    # JAX itself
+    Entry(
+        "jax-custom-attention",
+        "plain:custom_attention",
+        (),
+        "custom_vjp attention in blocks",
+    ),
+    Entry("jax-pallas", "plain:pallas_norm", (), "a Pallas kernel in interpret mode"),
+    Entry("jax-accumulation", "plain:accumulation", (), "microbatches in a Python loop"),
+    Entry("jax-x64", "plain:double_precision", (), "float64, Cholesky", x64=True, tolerance=1e-9),
+    Entry(
+        "jax-while-loop",
+        "plain:one_while_loop",
+        (),
+        "a step that is one while loop",
+        one_device="the step is one while loop",
     ),
 )
 

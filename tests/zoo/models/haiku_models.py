@@ -1,4 +1,4 @@
-"""Models of dm-haiku: ResNet50, a transformer, an LSTM."""
+"""Models of dm-haiku: ResNet50, transformers, an LSTM, mixed precision with jmp."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import haiku as hk
 import jax
 import jax.numpy as jnp
+import jmp
 import optax
 
 Built = tuple[Any, tuple[Any, ...]]
@@ -129,3 +130,92 @@ def lstm(
     tokens = jax.random.randint(key, (length + 1, batch), 0, vocabulary)
     params = jax.jit(net.init)(key, tokens[:-1])
     return step, (State(params, None, optimizer.init(params), None), tokens)
+
+
+def layer_stack(
+    layers: int = 8, width: int = 128, heads: int = 4, vocabulary: int = 512, length: int = 64
+) -> Built:
+    """Layers under ``hk.experimental.layer_stack``, a scan over stacked parameters; Lion."""
+
+    def layer(x: Any) -> Any:
+        h = hk.LayerNorm(-1, create_scale=True, create_offset=True)(x)
+        mask = jnp.tril(jnp.ones((1, 1, length, length)))
+        init = hk.initializers.VarianceScaling(0.5)
+        x = x + hk.MultiHeadAttention(heads, width // heads, w_init=init)(h, h, h, mask=mask)
+        h = hk.LayerNorm(-1, create_scale=True, create_offset=True)(x)
+        return x + hk.Linear(width)(jax.nn.silu(hk.Linear(4 * width)(h)))
+
+    def forward(tokens: Any) -> Any:
+        x = hk.Embed(vocabulary, width)(tokens)
+        x = hk.experimental.layer_stack(layers)(layer)(x)
+        return hk.Linear(vocabulary)(x)
+
+    net = hk.without_apply_rng(hk.transform(forward))
+    optimizer = optax.lion(1e-4, weight_decay=0.1)
+
+    def loss(params: Any, tokens: Any) -> Any:
+        logits = net.apply(params, tokens[:, :-1])
+        return optax.softmax_cross_entropy_with_integer_labels(logits, tokens[:, 1:]).mean()
+
+    def step(state: State, tokens: Any) -> Any:
+        value, grads = jax.value_and_grad(loss)(state.params, tokens)
+        updates, optimizer_state = optimizer.update(grads, state.optimizer, state.params)
+        return State(optax.apply_updates(state.params, updates), None, optimizer_state, None), value
+
+    key = jax.random.key(0)
+    tokens = jax.random.randint(key, (8, length + 1), 0, vocabulary)
+    params = jax.jit(net.init)(key, tokens[:, :-1])
+    return step, (State(params, None, optimizer.init(params), None), tokens)
+
+
+class ScaledState(NamedTuple):
+    """A state with jmp's loss scale."""
+
+    params: Any
+    optimizer: Any
+    loss_scale: Any
+
+
+def mixed_precision(layers: int = 6, width: int = 256, batch: int = 256) -> Built:
+    """Float16 activations under ``hk.mixed_precision``, jmp's dynamic loss scale, skipped steps."""
+    half = jmp.get_policy("params=float32,compute=float16,output=float32")
+
+    class Layer(hk.Module):
+        """A residual layer; a class of its own, since policies go by class."""
+
+        def __call__(self, x: Any) -> Any:
+            h = jax.nn.gelu(hk.Linear(4 * width)(x))
+            return x + 0.5 * hk.Linear(width)(h)
+
+    def forward(x: Any) -> Any:
+        with hk.mixed_precision.push_policy(Layer, half):
+            for _ in range(layers):
+                x = Layer()(x)
+        return hk.Linear(10)(x)
+
+    net = hk.without_apply_rng(hk.transform(forward))
+    optimizer = optax.adamw(1e-3, eps=1e-4)
+
+    def loss(params: Any, scale: Any, batch: Any) -> Any:
+        x, labels = batch
+        value = optax.softmax_cross_entropy_with_integer_labels(net.apply(params, x), labels).mean()
+        return scale.scale(value), value
+
+    def step(state: ScaledState, batch: Any) -> Any:
+        grads, value = jax.grad(loss, has_aux=True)(state.params, state.loss_scale, batch)
+        grads = state.loss_scale.unscale(grads)
+        finite = jmp.all_finite(grads)
+        updates, optimizer_state = optimizer.update(grads, state.optimizer, state.params)
+        params = optax.apply_updates(state.params, updates)
+        params, optimizer_state = jmp.select_tree(
+            finite, (params, optimizer_state), (state.params, state.optimizer)
+        )
+        scale = state.loss_scale.adjust(finite)
+        return ScaledState(params, optimizer_state, scale), {"loss": value, "finite": finite}
+
+    key = jax.random.key(0)
+    batch_ = (jax.random.normal(key, (batch, width)), jnp.arange(batch) % 10)
+    params = jax.jit(net.init)(key, batch_[0])
+    # So high that the first step overflows and is skipped.
+    scale = jmp.DynamicLossScale(jnp.float32(2.0**24), period=2)
+    return step, (ScaledState(params, optimizer.init(params), scale), batch_)
