@@ -18,6 +18,9 @@ from baechi_jax.passes.axis.states import Full, Partial, Split, State
 
 _FLIPPED = {"max": "min", "min": "max"}
 
+#: The element type of keys whose draws do not depend on how many are drawn at once.
+_THREEFRY = '!baechi.key<"fry">'
+
 #: Give their operand, or a rounding of it.
 _IDENTITIES = (
     "copy layout_constraint name pvary random_clone reduce_precision reshard sharding_constraint "
@@ -260,6 +263,17 @@ def _bitcast(at: At) -> Sequence[State]:
     if dimension >= min(len(at.shape(0)), len(at.result_shape())):
         raise Mixed("takes the elements of the axis apart")
     return [Split(dimension)]
+
+
+@rule("random_bits", "random_fold_in", "random_gamma", "random_split")
+def _random(at: At) -> Sequence[State]:
+    # One draw for each key; the dimensions of what is drawn come behind those of the keys.
+    states = elementwise(at)
+    if states is None:
+        raise at.not_linear(at.kind())
+    if element_of(at.op.operands[0]) != _THREEFRY:
+        raise Mixed("draws by a generator that may draw differently for a batch of keys")
+    return states
 
 
 def _all_partial(at: At, kind: str) -> list[State]:

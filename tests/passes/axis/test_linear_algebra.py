@@ -70,7 +70,7 @@ def test_transforms() -> None:
     assert "transforms along the axis, dimension 1" in follow(fn, [x], {0: 1}).reason(1)
 
 
-def test_random_numbers_are_full_or_mixed() -> None:
+def test_random_numbers() -> None:
     def fn(x: Any, key: Any) -> Any:
         mask = jax.random.bernoulli(key, 0.5, x.shape)
         keys = jax.random.split(key, 4)
@@ -80,9 +80,18 @@ def test_random_numbers_are_full_or_mixed() -> None:
     args = [array(4, 3), jax.random.key(0)]
     assert check(fn, args, {0: 0}, pieces=2) == ["full", "split 0", "split 0"]
 
-    def split_keys(keys: Any) -> Any:
-        return jax.vmap(lambda k: jax.random.bits(k, (3,)))(keys)
+    def draw(keys: Any) -> Any:
+        """Whatever an initialiser does with a key per layer."""
 
-    followed = follow(split_keys, [jax.random.split(jax.random.key(0), 4)], {0: 0})
-    assert followed.results == ["neither"]
-    assert "'jax.random_bits'" in followed.reason()
+        def one(key: Any) -> Any:
+            first, second = jax.random.split(jax.random.fold_in(key, 3))
+            gamma = jax.random.gamma(second, 2.0, (2,))
+            return jax.random.normal(first, (3, 2)), jax.random.bits(second, (3,)), first, gamma
+
+        return jax.vmap(one)(keys)
+
+    keys = jax.random.split(jax.random.key(0), 4)
+    assert check(draw, [keys], {0: 0}, pieces=2)[:3] == ["split 0"] * 3
+    followed = follow(draw, [jax.random.split(jax.random.key(0, impl="rbg"), 4)], {0: 0})
+    assert followed.results[0] == "neither"
+    assert "may draw differently for a batch of keys" in followed.reason()
