@@ -16,8 +16,8 @@ VENV   ?= .venv
 NEWEST ?= .venv-newest
 ZOO    ?= .venv-zoo
 BIN    := $(VENV)/bin
-# For example PYTEST="-n 2 -x".
-PYTEST ?=
+# Two test workers. PYTEST= for none, or for example PYTEST="-n 8 -x".
+PYTEST ?= -n 2
 say     = @printf '\n==> %s\n' $(1)
 
 .DEFAULT_GOAL := help
