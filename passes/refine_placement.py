@@ -40,7 +40,7 @@ class RefinePlacement(Pass):
     summary: ClassVar[str] = "local search on the simulator, within the memory limits"
 
     evaluations: int = 40
-    patience: int = 12
+    patience: int = 16
     memory_scale: float = 1.0
 
     def run(self, module: Module) -> None:
