@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import jax
 
@@ -14,6 +15,7 @@ from baechi_jax.passes.placement.errors import PlacerError
 from baechi_jax.passes.registry import Pass, suggestion
 from baechi_jax.plan import Plan
 from baechi_jax.planner import pipeline_text
+from baechi_jax.profiled import ProfileOptions
 
 
 def topology_option(given: Topology | str | Path | None) -> Topology | None:
@@ -76,3 +78,28 @@ def folder_option(given: str | Path | None, name: str) -> Path | None:
     if folder.exists() and not folder.is_dir():
         raise NotADirectoryError(f"{name} must be a folder, and {folder} is a file")
     return folder
+
+
+def costs_option(
+    costs: str,
+    seconds: float,
+    folder: str | Path | None,
+    progress: bool | None,
+    compiler_options: tuple[tuple[str, Any], ...],
+) -> ProfileOptions | None:
+    """How to measure; None where the model alone is asked for."""
+    if costs not in ("analytic", "profile"):
+        hint = suggestion(costs, ("analytic", "profile")) if isinstance(costs, str) else ""
+        raise ValueError(f"costs must be 'analytic' or 'profile', found {costs!r}{hint}")
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float):
+        raise TypeError(f"profile_seconds must be a number of seconds, found {seconds!r}")
+    if not 0 <= seconds < float("inf"):
+        raise ValueError(f"profile_seconds must be finite and not negative, found {seconds}")
+    if costs == "analytic":
+        return None
+    return ProfileOptions(
+        float(seconds),
+        folder=folder_option(folder, "profile_folder"),
+        progress=progress,
+        compiler_options=compiler_options,
+    )

@@ -14,7 +14,7 @@ import threading
 import types
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypedDict, Unpack, overload
 
@@ -32,12 +32,14 @@ from baechi_jax.ir.topology import Topology
 from baechi_jax.ir.trace import Trace, trace
 from baechi_jax.local import local_topology
 from baechi_jax.options import (
+    costs_option,
     devices_option,
     folder_option,
     pipeline_option,
     plan_option,
     topology_option,
 )
+from baechi_jax.passes.cost.measured import MeasuredCosts
 from baechi_jax.passes.placement.errors import InfeasiblePlacementError
 from baechi_jax.passes.registry import Pass
 from baechi_jax.placed_state import (
@@ -50,8 +52,16 @@ from baechi_jax.placed_state import (
 )
 from baechi_jax.plan import Plan, check_matches
 from baechi_jax.planner import Known, PlannerOptions, apply_decisions, plan_module
-from baechi_jax.runtime.compile import CompileOptions, ExecutableCache
+from baechi_jax.profiled import ProfileOptions, Profiler, plan_with_profile
+from baechi_jax.runtime.compile import (
+    CompiledTask,
+    CompileOptions,
+    ExecutableCache,
+    check_devices,
+    compile_program,
+)
 from baechi_jax.runtime.errors import DeviceError
+from baechi_jax.runtime.instructions import Program, program_of
 from baechi_jax.runtime.stacked import StackedArray
 from baechi_jax.runtime.state import abstract, leaves_of
 from baechi_jax.signature import Signature
@@ -77,6 +87,7 @@ class _Options:
     compile: CompileOptions
     like: PlacedFunction | None
     plan: Plan | None
+    profile: ProfileOptions | None
 
 
 class PlaceOptions(TypedDict, total=False):
@@ -97,6 +108,9 @@ class PlaceOptions(TypedDict, total=False):
     compiler_options: Mapping[str, Any] | None
     compile_threads: int | None
     progress: bool | None
+    costs: str
+    profile_seconds: float
+    profile_folder: str | Path | None
 
 
 @overload
@@ -128,6 +142,9 @@ def place(
     compiler_options: Mapping[str, Any] | None = None,
     compile_threads: int | None = None,
     progress: bool | None = None,
+    costs: str = "analytic",
+    profile_seconds: float = 30.0,
+    profile_folder: str | Path | None = None,
 ) -> Any:
     """Place ``fn`` over several devices: ``@place``, ``@place(...)`` or ``place(fn, ...)``.
 
@@ -144,6 +161,10 @@ def place(
     - ``dump_folder``: write the IR there after each pass. ``verify_each``: check it after each.
     - ``compiler_options``: XLA's, as for ``jax.jit``.
     - ``compile_threads``, ``progress``: see ``runtime.compile.CompileOptions``.
+    - ``costs``: ``analytic``, or ``profile``: compile and measure the tasks of a first plan on the
+      devices at hand, then plan again (docs/costs.md). Running them takes at most
+      ``profile_seconds``; what was measured is kept in ``profile_folder`` for the next time, by
+      default in the user's cache folder.
 
     Raises TypeError and ValueError for options that are wrong, PipelineError for a pipeline or
     placer that does not exist, TopologyError for a topology that cannot be read.
@@ -169,6 +190,9 @@ def place(
         raise TypeError(f"like must be a placed function, found {type(like).__name__}")
     if pipeline is not None and placer != "auto":
         raise ValueError("give a pipeline or a placer, not both: the pipeline names its placer")
+    if costs != "analytic" and plan is not None:
+        raise ValueError("give a plan or costs, not both: a plan holds the costs it was made with")
+    xla_options = tuple((compiler_options or {}).items())
     options = _Options(
         topology_option(topology),
         devices_option(devices),
@@ -177,9 +201,10 @@ def place(
             folder_option(dump_folder, "dump_folder"),
             verify_each,
         ),
-        CompileOptions(compile_threads, progress, tuple((compiler_options or {}).items())),
+        CompileOptions(compile_threads, progress, xla_options),
         like,
         plan_option(plan),
+        costs_option(costs, profile_seconds, profile_folder, progress, xla_options),
     )
     return PlacedFunction(fn, signature, options)
 
@@ -219,6 +244,8 @@ class _Entry:
         "_unused",
         "compiled",
         "context",
+        "costs",
+        "kept",
         "lowered",
         "static",
         "trace",
@@ -232,6 +259,9 @@ class _Entry:
         self.trace = traced
         self.lowered: Lowered | None = None
         self.compiled: Compiled | None = None
+        #: What was measured for it, and the executables that were, until the step has its own.
+        self.costs: MeasuredCosts | None = None
+        self.kept: Sequence[CompiledTask] = ()
         self._unused = True
         self._attributes = argument_attributes(traced.module.main)[len(traced.constants) :]
 
@@ -387,6 +417,7 @@ class PlacedFunction:
                 self._count_miss(tree, static, types_)
                 entry = self._entry(args, kwargs)
                 entry.compiled = self._lowered(entry).compile()
+                entry.kept = ()
             else:
                 self._misses = 0
             self._last = entry
@@ -418,6 +449,8 @@ class PlacedFunction:
         with self._lock:
             if entry.lowered is None:
                 plan = self._plan_entry(entry)
+                if self._options.profile is not None:
+                    plan = self._profiled(entry, plan, self._options.profile)
                 entry.lowered = Lowered(
                     entry.trace,
                     plan,
@@ -433,6 +466,31 @@ class PlacedFunction:
 
     def _split(self, entry: _Entry) -> Split:
         return Split(self._signature.split, self._signature.restore, entry.static, ())
+
+    def _profiled(self, entry: _Entry, plan: Plan, options: ProfileOptions) -> Plan:
+        """Measure the tasks of ``plan`` and plan again; see ``baechi_jax/profiled.py``."""
+        devices = self._devices()
+        check_devices(program_of(plan.module), devices)
+        declared = self._topology()
+        if declared.size > len(devices):
+            raise DeviceError(
+                f"costs='profile' measures on every device, and this process has {len(devices)} of "
+                f"the topology's {declared.size}; plan with costs='analytic' for a machine that is "
+                "not there"
+            )
+
+        def plan_again(costs: MeasuredCosts) -> Plan:
+            entry.costs = costs
+            return self._plan_entry(entry)
+
+        def compile_(program: Program) -> list[CompiledTask]:
+            return compile_program(
+                program, entry.trace.equations, devices, self._options.compile, self._executables
+            )
+
+        found = plan_with_profile(plan, plan_again, Profiler(declared, devices, options), compile_)
+        entry.costs, entry.kept = found.costs, found.compiled
+        return found.plan
 
     def _plan_entry(
         self, entry: _Entry, known: Known | None = None, repeated: Plan | None = None
@@ -450,6 +508,10 @@ class PlacedFunction:
         if saved is not None:
             check_matches(saved, fingerprint(entry.module()), topology, f"'{self._name}'")
         repeated = repeated or saved
+        if entry.costs is not None:
+            known = replace(known or Known(), costs=entry.costs)
+        elif known is not None and repeated is not None:
+            known = replace(known, costs=MeasuredCosts.of(repeated.module))
         if repeated is not None:
             recorded = str(repeated.module.attributes["baechi.pipeline"])
             options = PlannerOptions(recorded, options.dump_folder, options.verify_each)
@@ -531,7 +593,7 @@ class PlacedFunction:
         if options.topology is not None:
             return options.topology
         if options.plan is not None:
-            return options.plan.topology
+            return options.plan.declared_topology
         if options.like is not None:
             return options.like._topology()
         return _default_topology(options.devices)

@@ -66,6 +66,13 @@ class Plan:
         return topology
 
     @property
+    def declared_topology(self) -> Topology:
+        """The machine as it was stated: ``topology`` before launches and links were measured."""
+        from baechi_jax.passes.cost.measured import declared_topology
+
+        return declared_topology(self.module) or self.topology
+
+    @property
     def fingerprint(self) -> str:
         """Of the trace that the plan was made for."""
         return str(self.module.attributes.get("baechi.fingerprint", ""))
@@ -202,10 +209,10 @@ def check_matches(plan: Plan, fingerprint: str, topology: Topology, what: str) -
             f"{plan.fingerprint[:12]}, found {fingerprint[:12]}): the function, its arguments' "
             "shapes or dtypes, or JAX's release changed; plan again"
         )
-    if plan.topology != topology:
+    if plan.declared_topology != topology:
         raise PlanMismatchError(
             f"the plan was made for another machine than the one it is to run on: "
-            f"{_difference(plan.topology, topology)}; plan again for this topology"
+            f"{_difference(plan.declared_topology, topology)}; plan again for this topology"
         )
 
 

@@ -19,6 +19,7 @@ from baechi_jax.ir.cost import DeviceMemory
 from baechi_jax.ir.errors import PassError
 from baechi_jax.ir.function import argument_attributes, set_argument_attributes
 from baechi_jax.ir.topology import Topology
+from baechi_jax.passes.cost.measured import MeasuredCosts
 from baechi_jax.passes.memory_measured import (
     NOTE,
     MeasuredMemory,
@@ -32,6 +33,7 @@ from baechi_jax.passes.placement.errors import InfeasiblePlacementError
 from baechi_jax.passes.plan_errors import MemoryLimitError
 from baechi_jax.passes.registry import Pass
 from baechi_jax.passes.tasks import tasks_of
+from baechi_jax.passes.use_measured_costs import UseMeasuredCosts
 
 _log = logging.getLogger(__name__)
 
@@ -55,11 +57,12 @@ class PlannerOptions:
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What is known of memory before planning: ``measured``, of tasks that were compiled;
-    ``margin``, bytes to keep free on each device."""
+    """What is known before planning. Of memory: ``measured``, of tasks that were compiled;
+    ``margin``, bytes to keep free on each device. Of time: ``costs``, what was measured."""
 
     measured: MeasuredMemory = field(default_factory=MeasuredMemory)
     margin: tuple[int, ...] = ()
+    costs: MeasuredCosts | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,15 +91,16 @@ def plan_module(
     to plan memory with. Raises InfeasiblePlacementError when nothing fits, and what a pass raises.
     """
     known = known or Known()
+    timed = _timed(topology, known)
 
     def prepared() -> Module:
         return _prepared(make_module(), topology, options, known)
 
     scale = 1.0
     for attempt in range(ATTEMPTS + 1):
-        passes = _with_scale(_passes(options, extra), scale)
+        passes = _with_scale(_passes(options, extra, known), scale)
         try:
-            return _on(topology, _run(prepared, passes, options))
+            return _on(timed, _run(prepared, passes, options))
         except MemoryLimitError as error:
             if attempt == ATTEMPTS or not any(hasattr(p, "memory_scale") for p in passes):
                 raise _infeasible(error) from error
@@ -133,7 +137,8 @@ def apply_decisions(
     InfeasiblePlacementError when it does not fit (any more).
     """
 
-    known = known or Known(MeasuredMemory.of(plan), margin_of(plan))
+    known = known or Known(MeasuredMemory.of(plan), margin_of(plan), MeasuredCosts.of(plan))
+    timed = _timed(topology, known)
 
     def prepared() -> Module:
         module = _prepared(make_module(), topology, options, known)
@@ -144,13 +149,13 @@ def apply_decisions(
 
     decisions = decisions_of(plan)
     passes: list[Pass] = []
-    for each in _passes(options, ()):
+    for each in _passes(options, (), known):
         if each.name not in PLACING_PASSES:
             passes.append(each)
         elif each.name == PLACING_PASSES[0]:
             passes.append(decisions)
     try:
-        return _on(topology, _run(prepared, passes, options))
+        return _on(timed, _run(prepared, passes, options))
     except MemoryLimitError as error:
         raise InfeasiblePlacementError(
             f"the placement of the plan does not fit: {error}"
@@ -236,10 +241,17 @@ class ApplyDecisions(Pass):
 
 
 def _prepared(module: Module, topology: Topology, options: PlannerOptions, known: Known) -> Module:
-    module.attributes["baechi.topology"] = with_margin(topology, known.margin)
+    if known.costs is not None:
+        known.costs.attach(module, topology)
+    module.attributes["baechi.topology"] = with_margin(_timed(topology, known), known.margin)
     set_known(module, known.measured, known.margin)
     module.attributes["baechi.pipeline"] = print_pipeline(parse_pipeline(options.pipeline))
     return module
+
+
+def _timed(topology: Topology, known: Known) -> Topology:
+    """``topology`` with the launches and links that were measured."""
+    return topology if known.costs is None else known.costs.topology(topology)
 
 
 def _on(topology: Topology, planned: Planned) -> Planned:
@@ -256,7 +268,7 @@ def _on(topology: Topology, planned: Planned) -> Planned:
     return planned
 
 
-def _passes(options: PlannerOptions, extra: Sequence[Pass]) -> list[Pass]:
+def _passes(options: PlannerOptions, extra: Sequence[Pass], known: Known) -> list[Pass]:
     passes: list[Pass] = []
     waiting = list(extra)
     given = parse_pipeline(options.pipeline)
@@ -266,6 +278,8 @@ def _passes(options: PlannerOptions, extra: Sequence[Pass]) -> list[Pass]:
             passes += waiting
             waiting = []
         passes.append(each)
+        if known.costs is not None and each.name in ("fuse-tasks", "merge-tasks"):
+            passes.append(UseMeasuredCosts())
         if index == last:
             passes.append(RecordDecisions())
     return passes

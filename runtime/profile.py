@@ -3,8 +3,9 @@
 Each task is run as it will run in a step: the same executable, on the same kind of device, with
 inputs that lie there and whose buffers it takes where the step lets it. Samples go round: every
 task once, then every task again, so that a passing load on the machine falls on all alike, and the
-caches are about as cold as in a step. The first run of a task is not counted; the median of the
-others is.
+caches are about as cold as in a step. The first run of a task is not counted; of the others the
+median is taken. A step launches without waiting, so short tasks are launched several times and
+waited for once: what waiting itself takes (much, on a busy machine) is no part of a step.
 
 Time is bounded by a ``Budget``. It counts making inputs and running, not compiling. What has not
 been measured when it ends stays unmeasured; a run that has started is not stopped, and none is
@@ -29,11 +30,16 @@ from baechi_jax.runtime.profile_progress import Progress
 
 _log = logging.getLogger(__name__)
 
-#: Tasks shorter than this get four times the samples: their times scatter more.
-SHORT_SECONDS = 2e-3
+#: Tasks shorter than this are run in batches that take about so long, of at most so many runs, and
+#: get twice the samples: their times scatter more.
+SHORT_SECONDS = 5e-3
+LONGEST_BATCH = 16
 
 #: Inputs that are kept from sample to sample, over all tasks.
 KEPT_BYTES = 256 << 20
+
+#: Inputs and results of the runs of one batch.
+BATCH_BYTES = 32 << 20
 
 Clock = Callable[[], float]
 
@@ -64,8 +70,8 @@ class Budget:
 class Subject:
     """A compiled task that is to be measured.
 
-    ``types`` are those of its inputs; ``expected_seconds`` decides who comes first, and whether the
-    first run may start.
+    ``types`` are those of its inputs, ``result_bytes`` what its results take. ``expected_seconds``
+    decides who comes first, and whether the first run may start.
     """
 
     name: str
@@ -73,6 +79,7 @@ class Subject:
     device: jax.Device
     types: tuple[Type, ...]
     expected_seconds: float
+    result_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +99,8 @@ class _State:
     #: Inputs that its runs leave alone, by position.
     kept: dict[int, jax.Array] = field(default_factory=dict)
     seconds: list[float] = field(default_factory=list)
+    #: Runs of one sample.
+    batch: int = 1
     #: How long a sample took, making its inputs included.
     whole: float = 0.0
     failed: bool = False
@@ -112,12 +121,12 @@ class TaskSampler:
 
     def run(self, repeats: int) -> None:
         """Take samples until each subject has ``repeats`` (short ones more) or time is up."""
-        rounds = 4 * repeats
+        rounds = 2 * repeats
         with Progress("measuring", rounds * len(self._order), self._progress) as bar:
             for round_ in range(rounds):
                 for state in self._order:
                     bar.advance()
-                    wanted = repeats * (4 if self._is_short(state) else 1)
+                    wanted = repeats * (2 if state.batch > 1 else 1)
                     if len(state.seconds) <= min(round_, wanted - 1):
                         self._sample(state)
 
@@ -126,13 +135,10 @@ class TaskSampler:
         """For each subject, what came of it; None where no run was counted."""
         return [_measurement(state.seconds) for state in self._states]
 
-    def _is_short(self, state: _State) -> bool:
-        return bool(state.seconds) and statistics.median(state.seconds) < SHORT_SECONDS
-
     def _sample(self, state: _State) -> None:
         warm = bool(state.seconds)
-        # Before the first run only the model has an idea; two runs are to come.
-        expected = state.whole if warm else 2 * state.subject.expected_seconds
+        # Before the first run only the model has an idea; three runs are to come.
+        expected = state.whole if warm else 3 * state.subject.expected_seconds
         if state.failed or not self._budget.allows(expected):
             return
         clock = self._budget.clock
@@ -141,16 +147,32 @@ class TaskSampler:
             try:
                 if not warm:
                     self._run(state)
+                    state.batch = self._batch(state, self._run(state))
                 state.seconds.append(self._run(state))
             except jax.errors.JaxRuntimeError as error:
                 # Mostly no memory: the step may still run, since there less lies beside it.
                 _log.info("%s cannot be measured: %s", state.subject.name, error)
                 state.failed = True
                 state.kept.clear()
-        state.whole = (clock() - started) / (1 if warm else 2)
+        state.whole = clock() - started
+
+    def _batch(self, state: _State, seconds: float) -> int:
+        """How many runs make a sample of a task of which one takes about ``seconds``."""
+        runs = min(int(SHORT_SECONDS / max(seconds, 1e-9)), LONGEST_BATCH)
+        each = sum(nbytes(type_) for type_ in state.subject.types) + state.subject.result_bytes
+        return max(min(runs, BATCH_BYTES // max(each, 1)), 1)
 
     def _run(self, state: _State) -> float:
-        """Seconds of one run."""
+        """Seconds of one run, in a sample of as many as make a batch."""
+        call = state.subject.executable.call
+        calls = [self._inputs(state) for _ in range(state.batch)]
+        clock = self._budget.clock
+        started = clock()
+        results = [call(*calls.pop()) for _ in range(state.batch)]
+        jax.block_until_ready(results)
+        return (clock() - started) / state.batch
+
+    def _inputs(self, state: _State) -> list[jax.Array]:
         subject = state.subject
         missing = [i for i in range(len(subject.types)) if i not in state.kept]
         made = make_inputs([subject.types[i] for i in missing], subject.device)
@@ -162,12 +184,7 @@ class TaskSampler:
             if not taken and self._kept_bytes + size <= KEPT_BYTES:
                 state.kept[position] = array
                 self._kept_bytes += size
-        arguments = [inputs[i] for i in range(len(subject.types))]
-        clock = self._budget.clock
-        started = clock()
-        results = subject.executable.call(*arguments)
-        jax.block_until_ready(results)
-        return clock() - started
+        return [inputs[i] for i in range(len(subject.types))]
 
 
 def _measurement(seconds: Sequence[float]) -> Measurement | None:

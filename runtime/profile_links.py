@@ -53,9 +53,10 @@ def measure_links(
 ) -> list[LinkFit | None]:
     """``(latency seconds, bytes per second)`` of each of ``pairs``; None where time is up.
 
-    ``largest_bytes``: no ping is larger, for devices with little memory.
+    ``largest_bytes``: no ping but the two smallest is larger, for devices with little memory.
     """
-    sizes = [size for size in PING_BYTES if size <= largest_bytes]
+    # A line needs two points, however little memory is declared.
+    sizes = [*PING_BYTES[:2], *(size for size in PING_BYTES[2:] if size <= largest_bytes)]
     fits: list[LinkFit | None] = []
     with Progress("links", len(pairs), progress) as bar:
         for source, target in pairs:

@@ -1,0 +1,202 @@
+"""``costs="profile"``: the same results, one cache for all processes, a plan that says why."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import baechi_jax as baechi
+from baechi_jax.ir.topology import Topology
+from baechi_jax.passes.cost.measured import MeasuredCosts
+from baechi_jax.passes.use_measured_costs import unmeasured
+from baechi_jax.place import PlacedFunction, place
+from baechi_jax.plan import Plan
+from baechi_jax.profiled import ProfileOptions, Profiler, plan_with_profile
+from baechi_jax.runtime import profile_links
+from baechi_jax.runtime.errors import DeviceError
+from baechi_jax.runtime.profile import Budget, TaskSampler
+from baechi_jax.runtime.profile_cache import CostCacheError, cache_files, read_costs
+
+_WIDTH = 64
+
+
+def _step(params: list[jax.Array], x: jax.Array) -> tuple[list[jax.Array], jax.Array]:
+    def loss(params: list[jax.Array]) -> jax.Array:
+        y = x
+        for w in params:
+            y = jnp.tanh(y @ w)
+        return jnp.sum(y * y)
+
+    value, grads = jax.value_and_grad(loss)(params)
+    return [w - 0.1 * g for w, g in zip(params, grads)], value
+
+
+def _arguments() -> tuple[list[jax.Array], jax.Array]:
+    keys = jax.random.split(jax.random.key(0), 5)
+    params = [0.1 * jax.random.normal(key, (_WIDTH, _WIDTH)) for key in keys[:4]]
+    return params, jax.random.normal(keys[4], (8, _WIDTH))
+
+
+def _topology(devices: int = 4) -> Topology:
+    # Two of the four layers with their gradients.
+    return baechi.local_topology("72KiB", jax.devices()[:devices])
+
+
+def _placed(folder: Path, **options: Any) -> PlacedFunction:
+    options = {"topology": _topology(), "costs": "profile", "profile_folder": folder, **options}
+    return place(_step, **options)
+
+
+def test_values_are_those_of_jit_and_the_plan_is_measured(tmp_path: Path) -> None:
+    placed = _placed(tmp_path)
+    params, x = _arguments()
+    wanted = jax.jit(_step)(params, x)
+    found = placed(params, x)
+    same: bool = jax.tree.structure(found) == jax.tree.structure(wanted)  # type: ignore[operator]
+    assert same
+    for one, other in zip(jax.tree.leaves(found), jax.tree.leaves(wanted), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
+        assert (one.dtype, one.weak_type) == (other.dtype, other.weak_type)
+    plan = placed.plan(params, x)
+    assert len(plan.devices_used) > 1
+    known = MeasuredCosts.of(plan.module)
+    assert known is not None
+    assert not unmeasured(plan.module, known.tasks)
+    assert plan.declared_topology == _topology()
+    assert plan.topology != _topology()
+    (file,) = cache_files(tmp_path)
+    costs, _ = read_costs(file)
+    assert {task for task, _ in known.tasks} <= set(costs.tasks)
+    assert costs.links
+
+
+_ANOTHER = """
+import sys
+sys.path.insert(0, sys.argv[1])
+import jax
+jax.config.update("jax_num_cpu_devices", 8)
+from pathlib import Path
+import test_profiled
+from baechi_jax.runtime import profile, profile_links
+def refuse(*_, **__):
+    raise AssertionError("measured again")
+profile.TaskSampler._sample = refuse
+profile_links._measure = refuse
+placed = test_profiled._placed(Path(sys.argv[2]))
+print(placed.plan(*jax.eval_shape(test_profiled._arguments)).step_seconds)
+"""
+
+
+def test_what_is_in_the_cache_is_not_measured_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shapes = jax.eval_shape(_arguments)
+    plan = _placed(tmp_path).plan(*shapes)
+
+    def refuse(*_: object) -> None:
+        raise AssertionError("measured again")
+
+    monkeypatch.setattr(TaskSampler, "_sample", refuse)
+    monkeypatch.setattr(profile_links, "_measure", refuse)
+    assert _placed(tmp_path).plan(*shapes).step_seconds == pytest.approx(plan.step_seconds)
+
+
+@pytest.mark.slow
+def test_another_process_does_not_measure_again(tmp_path: Path) -> None:
+    plan = _placed(tmp_path).plan(*jax.eval_shape(_arguments))
+    (file,) = cache_files(tmp_path)
+    before = file.read_bytes()
+    done = subprocess.run(
+        [sys.executable, "-c", _ANOTHER, str(Path(__file__).parent), str(tmp_path)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert float(done.stdout) == pytest.approx(plan.step_seconds)
+    assert file.read_bytes() == before
+
+
+def test_a_saved_plan_brings_its_costs(tmp_path: Path) -> None:
+    shapes = jax.eval_shape(_arguments)
+    plan = _placed(tmp_path / "costs").plan(*shapes)
+    plan.save(tmp_path / "plan.mlir")
+    again = place(_step, plan=tmp_path / "plan.mlir", topology=_topology()).plan(*shapes)
+    assert again.step_seconds == pytest.approx(plan.step_seconds)
+    assert again.topology == plan.topology
+    assert Plan.load(tmp_path / "plan.mlir").declared_topology == _topology()
+
+
+def test_nothing_is_measured_without_time(tmp_path: Path) -> None:
+    params, x = _arguments()
+    placed = _placed(tmp_path, profile_seconds=0)
+    plan = placed.plan(params, x)
+    assert not cache_files(tmp_path)
+    plain = place(_step, topology=_topology()).plan(params, x)
+    assert plan.step_seconds == pytest.approx(plain.step_seconds)
+
+
+def test_the_plan_is_the_best_of_those_measured(tmp_path: Path) -> None:
+    # A clock that says that everything takes no time at all: plans differ in links only.
+    placed = _placed(tmp_path, costs="analytic")
+    shapes = jax.eval_shape(_arguments)
+    plan = placed.plan(*shapes)
+    lowered = placed.lower(*shapes)
+    seconds = iter(np.linspace(1.0, 2.0, 100_000))
+    budget = Budget(1e9, lambda: float(next(seconds)))
+    profiler = Profiler(
+        _topology(), jax.devices()[:4], ProfileOptions(folder=tmp_path, repeats=1), budget
+    )
+    made: list[Plan] = [plan]
+
+    def plan_again(costs: MeasuredCosts) -> Plan:
+        entry = placed._entry(shapes, {})
+        entry.costs = costs
+        made.append(placed._plan_entry(entry))
+        return made[-1]
+
+    found = plan_with_profile(plan, plan_again, profiler, lowered._compile_tasks)
+    assert found.plan in made
+    assert len(made) > 1
+    assert found.plan.step_seconds == min(each.step_seconds for each in made)
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"costs": "measured"}, ValueError, "must be 'analytic' or 'profile', found 'measured'"),
+        ({"costs": 3}, ValueError, "found 3"),
+        ({"profile_seconds": -1}, ValueError, "must be finite and not negative, found -1"),
+        ({"profile_seconds": float("nan")}, ValueError, "finite and not negative"),
+        ({"profile_seconds": "5"}, TypeError, "must be a number of seconds, found '5'"),
+        ({"profile_folder": __file__}, NotADirectoryError, "profile_folder must be a folder"),
+        ({"plan": __file__}, ValueError, "give a plan or costs, not both"),
+    ],
+)
+def test_wrong_options(
+    tmp_path: Path, options: dict[str, Any], error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        _placed(tmp_path, **options)
+
+
+def test_a_machine_that_is_not_there(tmp_path: Path) -> None:
+    placed = _placed(tmp_path, topology=Topology.uniform(20))
+    with pytest.raises(DeviceError, match="plan with costs='analytic'"):
+        placed.plan(*_arguments())
+
+
+def test_a_cache_that_cannot_be_trusted_is_told(tmp_path: Path) -> None:
+    _placed(tmp_path).plan(*_arguments())
+    (file,) = cache_files(tmp_path)
+    file.write_text(json.dumps({"format": "else"}), encoding="utf-8")
+    with pytest.raises(CostCacheError, match="no file of measured costs"):
+        _placed(tmp_path).plan(*_arguments())
