@@ -317,9 +317,12 @@ class _Rewriter:
         else:
             assert isinstance(state, Partial), "nothing else is outside of loops"
             total = pieces[0]
+            # What sums over the layers is one operation in the source.
+            source = value.defining_op
+            where = source.location if source is not None else location
             for piece in pieces[1:]:
                 name = _COMBINE[state.kind]
-                op = Operation(name, [total, piece], [value.type], None, (), location)
+                op = Operation(name, [total, piece], [value.type], None, (), where)
                 total = self.emit(op).results[0]
         self.whole[value] = total
         return total
