@@ -33,6 +33,9 @@ from baechi_jax.passes.registry import (
 PREPARE: tuple[str, ...] = (
     # Calls first: what is inside them is then seen by everything below, dead code included.
     "inline-calls",
+    # Before everything that looks at single operations: layers in a scan are none. What a scan
+    # gave and nobody reads is dead only now.
+    "unroll-scans",
     # Before costs, so that nothing pays for what is never used.
     "eliminate-dead-code",
     # Costs (and the topology they are for) are what every later decision stands on.
