@@ -33,6 +33,9 @@ from baechi_jax.passes.registry import (
 PREPARE: tuple[str, ...] = (
     # Calls first: what is inside them is then seen by everything below, dead code included.
     "inline-calls",
+    # A skipped update is one conditional over the whole state; in parts it can be spread. Before
+    # dead code goes: a branch that is never taken leaves some.
+    "split-conds",
     # Before everything that looks at single operations: layers in a scan are none. What a scan
     # gave and nobody reads is dead only now.
     "unroll-scans",

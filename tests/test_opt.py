@@ -98,7 +98,7 @@ def test_lists_passes_with_options() -> None:
     result = opt("--list-passes")
     assert result.exit_code == 0
     assert re.search(r"^  inline-calls +inline jit", result.stdout, re.MULTILINE)
-    assert re.search(r"^  default +inline-calls,unroll-scans,", result.stdout, re.MULTILINE)
+    assert re.search(r"^  default +inline-calls,split-conds,", result.stdout, re.MULTILINE)
 
 
 # Several modules in one file ----------------------------------------------------------------
