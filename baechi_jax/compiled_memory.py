@@ -109,11 +109,9 @@ def _placed_again(
             # More may be known now than when the margin was taken.
             plan = plan_again(Known(known.measured), None)
     except InfeasiblePlacementError as error:
-        raise InfeasiblePlacementError(
+        raise error.prefixed(
             f"the placement that was found fits by prediction, but not as compiled: {problem}. "
-            f"With the compiled sizes there is none: {error}",
-            error.shortfalls,
-            proven=False,
+            "With the compiled sizes there is none: "
         ) from error
     if note_of(before.module):
         add_note(plan.module, note_of(before.module))

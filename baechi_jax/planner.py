@@ -29,11 +29,12 @@ from baechi_jax.passes.memory_measured import (
 )
 from baechi_jax.passes.pass_manager import PassManager, PassTiming
 from baechi_jax.passes.pipeline import NAMED_PIPELINES, parse_pipeline, print_pipeline
-from baechi_jax.passes.placement.errors import InfeasiblePlacementError
+from baechi_jax.passes.placement.errors import InfeasiblePlacementError, Shortfall
 from baechi_jax.passes.plan_errors import MemoryLimitError
 from baechi_jax.passes.registry import Pass
 from baechi_jax.passes.tasks import tasks_of
 from baechi_jax.passes.use_measured_costs import UseMeasuredCosts
+from baechi_jax.units import format_bytes
 
 _log = logging.getLogger(__name__)
 
@@ -157,9 +158,7 @@ def apply_decisions(
     try:
         return _on(timed, _run(prepared, passes, options))
     except MemoryLimitError as error:
-        raise InfeasiblePlacementError(
-            f"the placement of the plan does not fit: {error}"
-        ) from error
+        raise _infeasible(error, "the placement of the plan does not fit") from error
 
 
 def decisions_of(plan: Module) -> ApplyDecisions:
@@ -305,8 +304,25 @@ def _run(
     return Planned(module, tuple(manager.timings))
 
 
-def _infeasible(error: MemoryLimitError) -> InfeasiblePlacementError:
-    return InfeasiblePlacementError(f"no placement within the memory limits was found: {error}")
+def _infeasible(
+    error: MemoryLimitError, what: str = "no placement within the memory limits was found"
+) -> InfeasiblePlacementError:
+    table = error.peak
+    if table is None:
+        return InfeasiblePlacementError(f"{what}: {error}")
+    shortfall = Shortfall(table.device, table.name, table.peak_bytes, table.limit_bytes)
+    needed = ", ".join(map(format_bytes, error.needed_bytes))
+    return InfeasiblePlacementError(
+        f"{what}. The last one tried fits in the simulation, but not with its copies, waits and "
+        f"merged tasks: {table.headline}. The largest buffers there then, with their share of the "
+        "peak:",
+        (shortfall,),
+        peak=table,
+        advice=f"It fits with memory_bytes of {needed}; less may do with another placement. Give "
+        "the devices more, add a device, donate arguments (donate_argnums), or take a smaller "
+        "batch.",
+        needed_bytes=error.needed_bytes,
+    )
 
 
 def pipeline_names() -> tuple[str, ...]:

@@ -24,7 +24,7 @@ from dataclasses import dataclass, replace
 
 from baechi_jax.ir.core import Block, Module, Operation, Value
 from baechi_jax.ir.errors import IRError
-from baechi_jax.ir.location import Location
+from baechi_jax.ir.location import UNKNOWN, Location
 from baechi_jax.ir.types import TokenType
 from baechi_jax.passes.registry import Pass, register_pass
 
@@ -58,7 +58,7 @@ class InlineCalls(Pass):
 class _Inliner:
     def __init__(self) -> None:
         # Many ops share a location and a prefix: the ops of a jitted helper called in a loop.
-        self._prefixed: dict[tuple[str, Location], Location] = {}
+        self._inside: dict[tuple[Location, Location], Location] = {}
 
     def inline_regions(self, op: Operation) -> None:
         """Inline the calls in every region of ``op``."""
@@ -66,14 +66,16 @@ class _Inliner:
             for block in region.blocks:
                 if any(inner.regions or inner.name in CALLS for inner in block.ops):
                     flat: list[Operation] = []
-                    self._flatten(block.ops, "", flat)
+                    self._flatten(block.ops, UNKNOWN, flat)
                     block.set_ops(flat)
 
-    def _flatten(self, ops: list[Operation], prefix: str, into: list[Operation]) -> None:
-        """Append ``ops`` to ``into`` with calls opened; ``prefix`` is the name stack around."""
+    def _flatten(self, ops: list[Operation], call: Location, into: list[Operation]) -> None:
+        """Append ``ops`` to ``into`` with calls opened; ``call`` is the location of the call in
+        which they are: its name stack goes before theirs, and its source line is that of operations
+        without one, those of the libraries' own functions."""
         for op in ops:
-            if prefix:
-                op.location = self._prefix(prefix, op.location)
+            if call.known:
+                op.location = self._location(call, op.location)
             if op.name in CALLS:
                 self._open(op, into)
                 continue
@@ -88,19 +90,20 @@ class _Inliner:
             argument.replace_all_uses_with(operand)
         terminator = body.terminator
         # The ops of the body belong to the enclosing block once its caller sets its ops.
-        self._flatten(body.ops[:-1], call.location.name, into)
+        self._flatten(body.ops[:-1], call.location, into)
         for result, value in zip(call.results, terminator.operands):
             result.replace_all_uses_with(value)
         body.set_ops([terminator])
         call.drop_operands()
 
-    def _prefix(self, prefix: str, location: Location) -> Location:
-        key = (prefix, location)
-        prefixed = self._prefixed.get(key)
-        if prefixed is None:
-            name = f"{prefix}/{location.name}" if location.name else prefix
-            prefixed = self._prefixed[key] = replace(location, name=name)
-        return prefixed
+    def _location(self, call: Location, location: Location) -> Location:
+        key = (call, location)
+        found = self._inside.get(key)
+        if found is None:
+            names = [name for name in (call.name, location.name) if name]
+            source = location if location.file else call
+            found = self._inside[key] = replace(source, name="/".join(names))
+        return found
 
 
 def _behind_barrier(remat: Operation, into: list[Operation]) -> list[Value]:

@@ -12,10 +12,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from baechi_jax.ir.attributes import as_tuple
-from baechi_jax.ir.core import Operation, OpResult, Value
+from baechi_jax.ir.core import Operation, Value
 from baechi_jax.ir.cost import Cost, DeviceMemory
 from baechi_jax.ir.topology import Topology
-from baechi_jax.ir.types import unplaced
 from baechi_jax.passes.cost.buffers import donated_pairs
 from baechi_jax.passes.cost.operation import devices_of
 from baechi_jax.passes.cost.program import program_of
@@ -23,8 +22,10 @@ from baechi_jax.passes.donation import Dying, align_results, choose_donations
 from baechi_jax.passes.insert_transfers import RECV, SEND
 from baechi_jax.passes.memory_account import Account, Buffer
 from baechi_jax.passes.memory_measured import MeasuredMemory
+from baechi_jax.passes.peak_table import LiveBuffer, PeakTable
 from baechi_jax.passes.plan_errors import MemoryLimitError
 from baechi_jax.passes.tasks import TASK
+from baechi_jax.passes.values import argument_text, describe_value
 
 WAIT = "baechi.wait"
 
@@ -277,40 +278,53 @@ class MemoryWalk:
         device = max(range(len(over)), key=lambda d: (over[d], -d))
         if over[device] <= 0:
             return
-        at = self.peak_at[device]
-        live = sorted(
-            (
-                buffer
-                for buffer in self.account.buffers
-                if buffer.device == device and buffer.born <= at <= buffer.dies
-            ),
-            key=lambda buffer: -buffer.nbytes,
-        )
-        rows = [f"  {buffer.nbytes:>14,}  {describe(buffer)}" for buffer in live[:10]]
-        if at >= 0 and self.account.temporary_bytes[at]:
-            rows.insert(
-                0, f"  {self.account.temporary_bytes[at]:>14,}  temporaries while the task runs"
-            )
-        if len(live) > 10:
-            rows.append(f"  {sum(b.nbytes for b in live[10:]):>14,}  {len(live) - 10} more values")
-        where = "the start of the step"
-        if at >= 0:
-            op = self.account.ops[at]
-            where = f"'{op.attributes.get('sym_name', op.name)}' at {op.location}"
+        table = self._peak_table(device)
         needed = tuple(
             peak + device.reserved_bytes
             for peak, device in zip(self.peak_bytes, self.topology.devices)
         )
+        rows = "\n".join(table.lines())
         raise MemoryLimitError(
-            f"device {device} needs {self.peak_bytes[device]:,} bytes at {where}, "
-            f"{over[device]:,} over its limit of {self.limits[device]:,}. The largest values that "
-            "live there then, in bytes:\n" + "\n".join(rows) + "\n"
+            f"{table.headline}. The largest buffers there then, with their share of the peak:\n"
+            f"{rows}\n"
             f"This placement fits when memory_bytes is at least {list(needed)} per device; give "
             "the devices more, place again with a smaller memory scale, or add a device.",
             device=device,
             peak_bytes=self.peak_bytes[device],
             limit_bytes=self.limits[device],
             needed_bytes=needed,
+            peak=table,
+        )
+
+    def _peak_table(self, device: int) -> PeakTable:
+        """What lives on ``device`` at its peak."""
+        at = self.peak_at[device]
+        account = self.account
+        gone = set() if at < 0 else set(map(id, self.donated[at]))
+        buffers = [
+            describe(buffer)
+            for buffer in account.buffers
+            if buffer.device == device
+            and buffer.born <= at <= buffer.dies
+            # What a task takes over counts as its result.
+            and id(buffer) not in gone
+        ]
+        when = "at the start of the step"
+        if at == len(account.ops) - 1:
+            when = "at the end of the step"
+        elif at >= 0:
+            op = account.ops[at]
+            name = op.attributes.get("sym_name", op.name)
+            when = f"while '{name}' at {op.location} runs"
+            temporary = account.temporary_bytes[at]
+            buffers.append(LiveBuffer(temporary, f"temporaries of '{name}'", str(op.location)))
+        return PeakTable.of(
+            device,
+            self.topology.devices[device].name,
+            self.peak_bytes[device],
+            self.limits[device],
+            when,
+            buffers,
         )
 
     def write(self, func: Operation) -> None:
@@ -349,17 +363,8 @@ class MemoryWalk:
         )
 
 
-def describe(buffer: Buffer) -> str:
-    """An argument's path, or the source line that computed the value."""
+def describe(buffer: Buffer) -> LiveBuffer:
+    """An argument's path, or what computed the value and its source line."""
     if buffer.name:
-        return f"argument {buffer.name}"
-    value: Value = buffer.value
-    while isinstance(value, OpResult):
-        owner = value.owner
-        if owner.name == TASK:
-            value = owner.body.terminator.operands[value.index]
-        elif owner.name in (SEND, RECV):
-            value = owner.operands[0]
-        else:
-            return f"{owner.name} at {owner.location}, {unplaced(value.type)}"
-    return f"a copy of {unplaced(value.type)}"
+        return LiveBuffer(buffer.nbytes, argument_text(buffer.name))
+    return LiveBuffer(buffer.nbytes, *describe_value(buffer.value))

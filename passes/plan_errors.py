@@ -8,6 +8,7 @@ expected.
 from __future__ import annotations
 
 from baechi_jax.ir.errors import BaechiError
+from baechi_jax.passes.peak_table import PeakTable
 
 
 class PlanError(BaechiError):
@@ -92,6 +93,7 @@ class MemoryLimitError(PlanError):
 
     ``device``, ``peak_bytes``, ``limit_bytes``: of the device that is furthest over.
     ``needed_bytes``: per device, the smallest ``memory_bytes`` with which this plan would fit.
+    ``peak``: what lives there then, where the error knows; it is part of the message.
     """
 
     def __init__(
@@ -102,8 +104,10 @@ class MemoryLimitError(PlanError):
         peak_bytes: int = 0,
         limit_bytes: int = 0,
         needed_bytes: tuple[int, ...] = (),
+        peak: PeakTable | None = None,
     ) -> None:
         super().__init__(message)
+        self.peak = peak
         self.device = device
         self.peak_bytes = peak_bytes
         self.limit_bytes = limit_bytes

@@ -21,6 +21,7 @@ from baechi_jax.ir.types import TokenType, nbytes, unplaced
 from baechi_jax.passes.placement.errors import PlacementProblemError
 from baechi_jax.passes.placement.machine import Machine
 from baechi_jax.passes.placement.problem import PlacementProblem
+from baechi_jax.passes.values import argument_text, describe_value
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,11 +131,20 @@ class _Reader:
                     [""] * arguments
                     + [str(task.location) if task.location.known else "" for task in self.tasks]
                 ),
+                origin=self._origin,
             ),
             arguments,
             tuple(self.tasks),
             tuple(self.sends),
         )
+
+    def _origin(self, tensor: int) -> tuple[str, str]:
+        """What a tensor is, and the source line that makes it."""
+        value = next(each for each, number in self.tensor_of.items() if number == tensor)
+        node = self.producer[tensor]
+        if node < len(self.arguments):
+            return argument_text(self._argument_name(node)), ""
+        return describe_value(value)
 
     def _target(self, send: Operation) -> int:
         target = send.attributes.get("to")

@@ -2,36 +2,44 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from baechi_jax.passes.peak_table import size_text
 from baechi_jax.passes.placement.bounds import MemoryGap
 from baechi_jax.passes.placement.errors import InfeasiblePlacementError, Shortfall
 from baechi_jax.passes.placement.ledger import Profiles
+from baechi_jax.passes.placement.live import live_bytes, peak_table, when
 from baechi_jax.passes.placement.placement import expand
-from baechi_jax.passes.placement.repair import live_bytes, pack, repair
+from baechi_jax.passes.placement.repair import Repaired, pack, repair
 from baechi_jax.passes.simulate.judge import ALL_RULES, judge
 
 if TYPE_CHECKING:
     from baechi_jax.passes.placement.problem import PlacementProblem
     from baechi_jax.passes.simulate.simulator import Simulation
 
-#: Groups that the message names.
-_NAMED = 5
+#: Placers' proposals: placer, assignment, simulation.
+Tried = Sequence[tuple[str, tuple[int, ...], "Simulation"]]
+
+#: Groups that are named as too large for any device.
+_NAMED = 3
 #: Most devices that the message proposes, as a multiple of those there are.
 _MOST_TIMES = 3
+#: Limits that are tried in the search for the smallest, and when two are near enough.
+_LIMITS, _NEAR = 6, 1.02
 
 
 def infeasible(
     problem: PlacementProblem,
     profiles: Profiles,
-    tried: Sequence[tuple[str, tuple[int, ...], Simulation]],
+    tried: Tried,
     gap: MemoryGap | None,
     placer: str,
 ) -> InfeasiblePlacementError:
-    """The error for a problem on which all of ``tried`` (placer, assignment, simulation) fail.
+    """The error for a problem on which all of ``tried`` fail.
 
     ``gap``: the proof that nothing fits, if there is one; ``placer``: what was asked for.
     """
@@ -42,13 +50,7 @@ def infeasible(
         for device, (peak, limit) in enumerate(zip(simulation.peak_bytes, limits))
         if peak > limit
     )
-    headline = f"no placement fits the memory of {_machine(problem)}."
-    if placer.startswith("single") and problem.devices > 1:
-        headline = (
-            f"placer '{placer}' keeps all that it can on one device, and none holds it "
-            f"({_machine(problem)}); placer 'auto' spreads it."
-        )
-    lines = [headline]
+    lines = [_headline(problem, placer)]
     if gap is not None:
         what = (
             "all that lives at once"
@@ -57,58 +59,78 @@ def infeasible(
         )
         where = "all devices together have" if gap.group < 0 else "the largest limit is"
         lines.append(
-            f"None can: {what} takes at least {_size(gap.needed_bytes)} "
-            f"({_when(problem, gap.node)}), and {where} {_size(gap.limit_bytes)}."
+            f"None can: {what} takes at least {size_text(gap.needed_bytes)} "
+            f"({when(problem, gap.node)}), and {where} {size_text(gap.limit_bytes)}."
         )
-    lines.append(f"The closest found (by {name}):")
-    for each in shortfalls:
-        lines.append(
-            f"  device {each.device} ({each.name}) needs {_size(each.peak_bytes)}, "
-            f"{_size(each.missing_bytes)} more than its limit of {_size(each.limit_bytes)}; "
-            "there at the peak:"
+    worst = max(shortfalls, key=lambda each: (each.missing_bytes, -each.device))
+    table = peak_table(problem, assignment, simulation, worst.device)
+    lines.append(f"The closest found (by {name}): {table.headline}.")
+    lines += [
+        f"Device {each.device} ({each.name}) needs {size_text(each.peak_bytes)}, "
+        f"{size_text(each.missing_bytes)} more than its limit, too."
+        for each in shortfalls
+        if each is not worst
+    ]
+    lines.append(f"The largest buffers on device {worst.device} then, and their share of its peak:")
+    needed, remedies = _remedies(problem, profiles, tried, shortfalls)
+    advice = _too_large(problem, profiles, assignment, simulation, worst.device)
+    advice += ["What would help:", *(f"  - {each}" for each in remedies)]
+    return InfeasiblePlacementError(
+        "\n".join(lines),
+        shortfalls,
+        proven=gap is not None,
+        peak=table,
+        advice="\n".join(advice),
+        needed_bytes=needed,
+    )
+
+
+def _headline(problem: PlacementProblem, placer: str) -> str:
+    if placer.startswith("single") and problem.devices > 1:
+        return (
+            f"placer '{placer}' keeps all that it can on one device, and none holds it "
+            f"({_machine(problem)}); placer 'auto' spreads it."
         )
-        live = live_bytes(problem, assignment, simulation, each.device)
-        ranked = sorted(live, key=lambda group: (-live[group], group))
-        for group in ranked[:_NAMED]:
-            alone = profiles.group_peak[group]
-            most = max(limits[device] for device in problem.allowed[group])
-            note = f"; by itself {_size(alone)}, too large for any device" if alone > most else ""
-            lines.append(f"    {_size(live[group]):>10}  {problem.describe_group(group)}{note}")
-        if len(ranked) > _NAMED:
-            rest = sum(live[group] for group in ranked[_NAMED:])
-            lines.append(f"    {_size(rest):>10}  {len(ranked) - _NAMED} others")
-    lines.append("What would help:")
-    lines += [f"  - {each}" for each in _remedies(problem, profiles, tried, shortfalls)]
-    return InfeasiblePlacementError("\n".join(lines), shortfalls, proven=gap is not None)
+    return f"no placement fits the memory of {_machine(problem)}."
+
+
+def _too_large(
+    problem: PlacementProblem,
+    profiles: Profiles,
+    assignment: tuple[int, ...],
+    simulation: Simulation,
+    device: int,
+) -> list[str]:
+    """A line for each group there that no device can hold by itself, the largest first."""
+    limits = problem.lists.limit_bytes
+    live = live_bytes(problem, assignment, simulation, device)
+    found = [
+        group
+        for group in live
+        if profiles.group_peak[group] > max(limits[each] for each in problem.allowed[group])
+    ]
+    found.sort(key=lambda group: (-profiles.group_peak[group], group))
+    return [
+        f"{problem.describe_group(group)} takes {size_text(profiles.group_peak[group])} by itself, "
+        "too large for any device where it may be."
+        for group in found[:_NAMED]
+    ]
 
 
 def _remedies(
     problem: PlacementProblem,
     profiles: Profiles,
-    tried: Sequence[tuple[str, tuple[int, ...], Simulation]],
+    tried: Tried,
     shortfalls: tuple[Shortfall, ...],
-) -> list[str]:
+) -> tuple[tuple[int, ...], list[str]]:
+    """Limits that were found to fit, and what to try."""
     limits = problem.lists.limit_bytes
     remedies: list[str] = []
-    ratio, peaks, placer = min(
-        (
-            max(peak / limit for peak, limit in zip(simulation.peak_bytes, limits)),
-            simulation.peak_bytes,
-            name,
-        )
-        for name, _, simulation in tried
-    )
-    relaxed = [int(limit * ratio) + 1 for limit in limits]
-    fitted = repair(
-        problem.with_limits(relaxed), profiles, _pack_within(problem, profiles, relaxed), ALL_RULES
-    )
-    found = max(peak / limit for peak, limit in zip(fitted.simulation.peak_bytes, limits))
-    if found < ratio:
-        ratio, peaks, placer = found, fitted.simulation.peak_bytes, "packing by memory"
+    needed, how = smallest_limits(problem, profiles, tried)
     if len(set(limits)) == 1:
-        remedies.append(f"a limit of {_size(max(peaks))} on each device ({placer} fits that)")
+        remedies.append(f"a limit of {_at_least(max(needed))} on each device ({how})")
     else:
-        remedies.append(f"{ratio:.3f} times every limit ({placer} fits that)")
+        remedies.append(f"limits of {', '.join(map(_at_least, needed))} ({how})")
     count = _devices_needed(problem)
     if count:
         extra = count - problem.devices
@@ -125,13 +147,13 @@ def _remedies(
         largest = max(pinned, key=lambda group: (profiles.group_peak[group], -group))
         remedies.append(
             f"unpin some of the {len(pinned)} groups pinned to those devices; the largest is "
-            f"{problem.describe_group(largest)} with {_size(profiles.group_peak[largest])}"
+            f"{problem.describe_group(largest)} with {size_text(profiles.group_peak[largest])}"
         )
     is_argument = problem.is_argument[problem.producer]
     kept = int(problem.tensor_bytes[is_argument & problem.persistent].sum())
     if kept * 20 > sum(limits):
         remedies.append(
-            f"donate arguments (donate_argnums): undonated ones take {_size(kept)} all through "
+            f"donate arguments (donate_argnums): undonated ones take {size_text(kept)} all through "
             "the step, beside their next values"
         )
     remedies.append(
@@ -139,11 +161,49 @@ def _remedies(
         "for the backward pass instead of keeping them"
     )
     remedies.append("a smaller batch, where activations are what fills the devices")
-    return remedies
+    return needed, remedies
 
 
-def _pack_within(problem: PlacementProblem, profiles: Profiles, limits: list[int]) -> list[int]:
-    return pack(problem.with_limits(limits), profiles, limits)
+def smallest_limits(
+    problem: PlacementProblem, profiles: Profiles, tried: Tried
+) -> tuple[tuple[int, ...], str]:
+    """Limits that fit, none below the present ones, and what keeps them.
+
+    Starts from the peaks of the placer that is least above the limits, as a share of them, and
+    tries ever smaller limits by packing and repair, a few times. An upper bound: less may do.
+    """
+    limits = problem.lists.limit_bytes
+
+    def ratio_of(simulation: Simulation) -> float:
+        return max(peak / limit for peak, limit in zip(simulation.peak_bytes, limits))
+
+    how, _, best = min(tried, key=lambda each: ratio_of(each[2]))
+    low, attempt = 1.0, ratio_of(best)
+    for _ in range(_LIMITS):
+        found = _pack_within(problem, profiles, attempt).simulation
+        if ratio_of(found) < ratio_of(best):
+            best, how = found, "packing by memory"
+        if ratio_of(found) > attempt:
+            low = attempt
+        if ratio_of(best) <= low * _NEAR:
+            break
+        attempt = (low * ratio_of(best)) ** 0.5
+    needed = tuple(map(max, limits, best.peak_bytes))
+    return needed, f"{how} keeps to that in simulation; less may do"
+
+
+def _pack_within(problem: PlacementProblem, profiles: Profiles, ratio: float) -> Repaired:
+    relaxed = [int(limit * ratio) + 1 for limit in problem.lists.limit_bytes]
+    within = problem.with_limits(relaxed)
+    return repair(within, profiles, pack(within, profiles, relaxed), ALL_RULES)
+
+
+def _at_least(nbytes: int) -> str:
+    """``1.51 MiB``: never less than ``nbytes``."""
+    for unit, factor in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
+        if nbytes >= factor:
+            return f"{math.ceil(100 * nbytes / factor) / 100:.2f} {unit}"
+    return f"{nbytes} B"
 
 
 def _devices_needed(problem: PlacementProblem) -> int:
@@ -167,23 +227,8 @@ def _machine(problem: PlacementProblem) -> str:
     if len(set(limits)) == 1:
         devices = f"{count} devices" if count > 1 else "the device"
         return (
-            f"{devices} ({_size(limits[0])} each)"
+            f"{devices} ({size_text(limits[0])} each)"
             if count > 1
-            else f"{devices} ({_size(limits[0])})"
+            else f"{devices} ({size_text(limits[0])})"
         )
-    return f"{count} devices ({', '.join(map(_size, limits))})"
-
-
-def _when(problem: PlacementProblem, node: int) -> str:
-    if problem.lists.is_argument[node]:
-        return "at the start of the step"
-    source = problem.node_sources[node]
-    return f"while '{problem.node_names[node]}'" + (f" at {source}" if source else "") + " runs"
-
-
-def _size(nbytes: int) -> str:
-    """``1.50 MiB``; the exact figures are on the error."""
-    for unit, factor in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
-        if nbytes >= factor:
-            return f"{nbytes / factor:.2f} {unit}"
-    return f"{nbytes} B"
+    return f"{count} devices ({', '.join(map(size_text, limits))})"

@@ -19,7 +19,7 @@ argument's last reader.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -69,6 +69,8 @@ class PlacementProblem:
     node_names: tuple[str, ...]
     #: Source line of each node for messages, ``train.py:12``; may be empty strings.
     node_sources: tuple[str, ...]
+    #: What a tensor is and the source line that makes it, for messages.
+    origin: Callable[[int], tuple[str, str]] | None = None
 
     def __post_init__(self) -> None:
         _check(self)
@@ -207,6 +209,13 @@ class PlacementProblem:
         times = self.seconds / self.machine.unit_seconds
         whole = np.rint(times)
         return np.where(np.isclose(times, whole, rtol=1e-9, atol=1e-6), whole, times)
+
+    def describe_tensor(self, tensor: int) -> tuple[str, str]:
+        """What ``tensor`` is (an argument's path, an operation) and its source line, if known."""
+        if self.origin is not None:
+            return self.origin(tensor)
+        node = int(self.producer[tensor])
+        return f"'{self.node_names[node]}'", self.node_sources[node]
 
     def describe_group(self, group: int) -> str:
         """``group 'layer3' (t7 at train.py:12 and 3 more)``, for messages."""

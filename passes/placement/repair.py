@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from baechi_jax.passes.placement.baselines import group_edges
 from baechi_jax.passes.placement.ledger import Ledger, Profiles
+from baechi_jax.passes.placement.live import live_bytes
 from baechi_jax.passes.placement.m_topo import fill
 from baechi_jax.passes.placement.placement import expand
 from baechi_jax.passes.simulate.judge import ALL_RULES, RULES, judge, judge_with_rule, play
@@ -132,45 +133,6 @@ def _promising(
         ledger.device[group] = source
     scored.sort()
     return [(group, target) for _, group, target in scored[:_TRIED]]
-
-
-def live_bytes(
-    problem: PlacementProblem, assignment: tuple[int, ...], simulation: Simulation, device: int
-) -> dict[int, int]:
-    """Bytes of each group on ``device`` when its peak is first reached.
-
-    A copy counts for the group on the device that reads it last.
-    """
-    lists = problem.lists
-    start, end = simulation.start_seconds, simulation.end_seconds
-    at = simulation.peak_seconds[device]
-    live: dict[int, int] = {}
-    sent: dict[int, float] = {}
-    for move in simulation.transfers:
-        if move.source == device:
-            sent[move.tensor] = max(sent.get(move.tensor, 0.0), move.end_seconds)
-        elif move.target == device and move.start_seconds <= at:
-            readers = [each for each in lists.readers[move.tensor] if assignment[each] == device]
-            last = max(readers, key=lambda each: (end[each], each))
-            if at < end[last]:
-                group = lists.group[last]
-                live[group] = live.get(group, 0) + lists.tensor_bytes[move.tensor]
-    for node, where in enumerate(assignment):
-        if where != device or start[node] > at:
-            continue
-        nbytes = lists.temporary_bytes[node] if at < end[node] else 0
-        for tensor in lists.gives[node]:
-            if not lists.persistent[tensor]:
-                until = max(end[node], sent.get(tensor, 0.0))
-                for reader in lists.readers[tensor]:
-                    if assignment[reader] == device and end[reader] > until:
-                        until = end[reader]
-                if at >= until and not (lists.is_argument[node] and not lists.readers[tensor]):
-                    continue
-            nbytes += lists.tensor_bytes[tensor]
-        group = lists.group[node]
-        live[group] = live.get(group, 0) + nbytes
-    return dict(sorted(live.items()))
 
 
 def enumerate_all(problem: PlacementProblem) -> list[int] | None:

@@ -5,9 +5,11 @@
 // CHECK: no placement fits the memory of 2 devices (40 B each)
 // CHECK: None can: 'w', which must be on one device, takes at least 64 B (at the start of the step)
 // CHECK-SAME: the largest limit is 40 B
-// CHECK: needs 80 B, 40 B more than its limit of 40 B
-// CHECK: 64 B 'w'; by itself 64 B, too large for any device
-// CHECK: What would help:
+// CHECK: device 0 (cpu:0) needs 80 B while 'f0' at train.py:12 runs, 40 B more than its limit of 40 B
+// CHECK: 64 B 80.0% argument w
+// CHECK-NEXT: 16 B 20.0% f tensor<4xf32>
+// CHECK-NEXT: 'w' takes 64 B by itself, too large for any device where it may be.
+// CHECK-NEXT: What would help:
 // CHECK-NEXT: - a limit of
 "builtin.module"() ({
   "func.func"() ({

@@ -3,11 +3,10 @@
 
 // EARLY: error: 'baechi.task' at f.py:3 has no 'baechi.end_seconds'; run schedule first
 
-// CHECK: error: device 0 needs 8,292 bytes at 'a' at f.py:3, 392 over its limit of 7,900.
-// CHECK-SAME: The largest values that live there then, in bytes:
-// CHECK-NEXT: 100 temporaries while the task runs
-// CHECK-NEXT: 4,096 argument params['w']
-// CHECK-NEXT: 4,096 jax.tanh at f.py:2, tensor<1024xf32>
+// CHECK: error: device 0 needs 8.10 KiB while 'a' at f.py:3 runs, 392 B more than its limit of 7.71 KiB.
+// CHECK-NEXT: 4.00 KiB 49.4% argument params['w']
+// CHECK-NEXT: 4.00 KiB 49.4% tanh tensor<1024xf32> at f.py:2
+// CHECK-NEXT: 100 B 1.2% temporaries of 'a' at f.py:3
 // CHECK-NEXT: This placement fits when memory_bytes is at least [8392] per device
 "builtin.module"() ({
   "func.func"() ({
