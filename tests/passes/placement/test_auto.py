@@ -14,10 +14,10 @@ from baechi_jax.passes.placement.baselines import single
 from baechi_jax.passes.placement.bounds import makespan_bound
 from baechi_jax.passes.placement.errors import InfeasiblePlacementError, PlacerError
 from baechi_jax.passes.placement.ledger import Profiles
+from baechi_jax.passes.placement.live import live_bytes, peak_table
 from baechi_jax.passes.placement.machine import Machine
 from baechi_jax.passes.placement.placement import expand
 from baechi_jax.passes.placement.problem import PlacementProblem, ProblemBuilder
-from baechi_jax.passes.placement.live import live_bytes, peak_table
 from baechi_jax.passes.placement.repair import pack, repair
 from baechi_jax.passes.placement.synthetic import random_problem, training_problem
 from baechi_jax.passes.simulate.judge import ALL_RULES, judge
