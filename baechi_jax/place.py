@@ -42,7 +42,9 @@ from baechi_jax.options import (
 from baechi_jax.passes.cost.measured import MeasuredCosts
 from baechi_jax.passes.placement.errors import InfeasiblePlacementError
 from baechi_jax.passes.registry import Pass
+from baechi_jax.passes.split_results import split_results
 from baechi_jax.placed_state import (
+    Layers,
     PinArguments,
     PinResults,
     PlacedLayers,
@@ -216,7 +218,10 @@ def place_init(
 
     So a model that no device can hold whole is initialised piece by piece: results are matched to
     the arguments of ``like`` by path and type, and the initialiser is planned with them pinned
-    there, within the same memory limits. ``like`` must have a plan already; give it shapes:
+    there, within the same memory limits. Stacked layers that ``like`` holds in pieces are made in
+    these pieces where the initialiser works layer by layer (``docs/stacked-state.md``).
+
+    ``like`` must have a plan already; give it shapes:
     ``train_step.plan(jax.eval_shape(init_fn, key), batch)``. ``options`` are those of ``place``.
     """
     placed = place(init_fn, like=like, **options)
@@ -497,10 +502,17 @@ class PlacedFunction:
     ) -> Plan:
         """Plan with what is ``known`` of memory; with the placement of ``repeated`` if given."""
         topology = self._topology()
+        cuts = {
+            index: [(run.start, run.stop) for run in layers if run.stop is not None]
+            for index, layers in self._wanted_results(entry)
+            if len(layers) > 1
+        }
 
         def fresh() -> Module:
             module = entry.module()
             module.attributes["baechi.fingerprint"] = fingerprint(module)
+            if cuts:
+                split_results(module, cuts)
             return module
 
         options = self._options.planner
@@ -534,13 +546,7 @@ class PlacedFunction:
     def _pins(self, entry: _Entry) -> tuple[list[Pass], list[Pass]]:
         """Passes that pin arguments, and passes that pin results."""
         traced = entry.trace
-        known: list[PlacedLeaf] = []
-        like = self._options.like
-        if like is not None:
-            known = like.placed_leaves()
-        elif self._first is not None and self._first is not entry:
-            # State stays where the first plan put it, so that calls with other shapes find it.
-            known = [leaf for leaf, state in self._placed(self._first) if state]
+        known = self._known_leaves(entry)
         if not known:
             return [], []
         offset = len(traced.constants)
@@ -551,11 +557,26 @@ class PlacedFunction:
             if leaf is not None
         ]
         pins: list[Pass] = [PinArguments(tuple(places))] if places else []
-        if not self._pins_results:
-            return pins, []
-        results = leaves_like(_wanted(traced.result_names, traced.out_avals), known)
-        placed = [(index, leaf.layers) for index, leaf in enumerate(results) if leaf is not None]
+        placed = self._wanted_results(entry)
         return pins, [PinResults(tuple(placed))] if placed else []
+
+    def _wanted_results(self, entry: _Entry) -> list[tuple[int, Layers]]:
+        """The results of ``place_init`` that ``like`` has a place for, and where."""
+        if not self._pins_results:
+            return []
+        wanted = _wanted(entry.trace.result_names, entry.trace.out_avals)
+        results = leaves_like(wanted, self._known_leaves(entry))
+        return [(index, leaf.layers) for index, leaf in enumerate(results) if leaf is not None]
+
+    def _known_leaves(self, entry: _Entry) -> list[PlacedLeaf]:
+        """Leaves that have a place already: those of ``like``, the state of the first plan."""
+        like = self._options.like
+        if like is not None:
+            return like.placed_leaves()
+        if self._first is not None and self._first is not entry:
+            # State stays where the first plan put it, so that calls with other shapes find it.
+            return [leaf for leaf, state in self._placed(self._first) if state]
+        return []
 
     def placed_leaves(self) -> list[PlacedLeaf]:
         """The arguments of the first plan and their devices; raises BaechiError without a plan."""

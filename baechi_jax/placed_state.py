@@ -152,17 +152,20 @@ class PinArguments(Pass):
         entries = argument_attributes(func)
         pieces = argument_pieces(func)
         ranges = leaf_ranges(pieces)
+        scattered: list[str] = []
         for leaf, layers in self.leaves:
             for index in ranges[leaf]:
                 device = device_of_layers(layers, pieces[index])
                 if device is not None:
                     entries[index]["baechi.pin"] = (device,)
-                    continue
-                _log.warning(
-                    "argument %s lies on several devices and is read whole here: each call brings "
-                    "its layers together on one device",
-                    entries[index].get("baechi.name", index),
-                )
+                else:
+                    scattered.append(str(entries[index].get("baechi.name", index)))
+        if scattered:
+            _log.warning(
+                "arguments that lie on several devices and are read whole here, so that each call "
+                "brings their layers together on one: %s",
+                ", ".join(scattered),
+            )
         set_argument_attributes(func, entries)
 
 

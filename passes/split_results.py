@@ -1,0 +1,225 @@
+"""Results in pieces, each computed for its own rows, so that none need be whole anywhere.
+
+An initialiser makes stacked parameters whose layers are to lie on several devices. From each piece
+of a result that is wanted, this goes back through what computes it: an operation that works row by
+row (``passes/axis`` says so) is done for the piece's rows, until the rows begin: at a key for each
+layer, at an array that repeats, at the parts of a concatenation or of a stack, at an argument.
+There, and at an operation that mixes the rows, the piece is a slice of the whole, which is then
+computed on one device. Nobody reads the whole of the others any more.
+
+Assumes the form *Traced* of ``docs/ir.md``. Calls are inlined first.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+
+from baechi_jax.ir.attributes import Attribute
+from baechi_jax.ir.core import Module, Operation, Value
+from baechi_jax.ir.function import (
+    argument_attributes,
+    refresh_function_type,
+    result_attributes,
+    set_argument_attributes,
+    set_result_attributes,
+)
+from baechi_jax.ir.location import UNKNOWN, Location
+from baechi_jax.ir.pieces import PIECE, Piece
+from baechi_jax.ir.types import TensorType, nbytes, unplaced
+from baechi_jax.passes.axis.analysis import analyze
+from baechi_jax.passes.axis.piece import on_rows
+from baechi_jax.passes.axis.report import AxisReport
+from baechi_jax.passes.axis.rule import shape_of
+from baechi_jax.passes.axis.states import Split
+from baechi_jax.passes.eliminate_dead_code import EliminateDeadCode
+from baechi_jax.passes.inline_calls import InlineCalls
+from baechi_jax.passes.unroll.stacks import part_of
+
+_log = logging.getLogger(__name__)
+
+#: Rows of a value: ``(start, stop)``.
+Rows = tuple[int, int]
+
+
+def split_results(module: Module, pieces: Mapping[int, Sequence[Rows]]) -> None:
+    """Make result ``i`` of ``@main`` the rows ``pieces[i]``: its whole, in order.
+
+    Each gets ``baechi.piece`` (``ir/pieces.py``). A result whose rows cannot be computed apart is
+    computed whole and cut; that is logged with its source line.
+    """
+    InlineCalls().run(module)
+    function = module.main
+    splitters: dict[int, _Splitter] = {}
+    results = list(function.body.terminator.operands)
+    by_length: dict[int, list[Value]] = {}
+    for index in sorted(pieces):
+        by_length.setdefault(pieces[index][-1][1], []).append(results[index])
+    for length, values in by_length.items():
+        splitters[length] = _Splitter(function, values, length)
+    values, entries, first = [], [], []
+    for index, (value, entry) in enumerate(zip(results, result_attributes(function), strict=True)):
+        first.append(len(values))
+        if index not in pieces:
+            values.append(value)
+            entries.append(entry)
+            continue
+        length = pieces[index][-1][1]
+        splitters[length].tell(value, str(entry.get("baechi.name", f"result {index}")))
+        for start, stop in pieces[index]:
+            values.append(splitters[length].result(value, start, stop - start))
+            entries.append(_piece_entry(entry, Piece(index, start, stop - start, length)))
+    body = function.body
+    made = [op for splitter in splitters.values() for op in splitter.made]
+    body.set_ops([*body.ops[:-1], *made, body.terminator])
+    body.terminator.set_operands(values)
+    set_result_attributes(function, entries)
+    _renumber_state(function, first, pieces)
+    refresh_function_type(function)
+    EliminateDeadCode().run(module)
+
+
+def _piece_entry(entry: Mapping[str, Attribute], piece: Piece) -> dict[str, Attribute]:
+    made = {**entry, PIECE: piece.attribute()}
+    if isinstance(name := entry.get("baechi.name"), str):
+        made["baechi.name"] = f"{name}[{piece.start}:{piece.stop}]"
+    return made
+
+
+def _renumber_state(
+    function: Operation, first: Sequence[int], pieces: Mapping[int, Sequence[Rows]]
+) -> None:
+    entries = argument_attributes(function)
+    for entry in entries:
+        state = entry.get("baechi.state")
+        if isinstance(state, int):
+            if state in pieces:
+                # The argument is whole: its next value is not of its type any more.
+                del entry["baechi.state"]
+            else:
+                entry["baechi.state"] = first[state]
+    set_argument_attributes(function, entries)
+
+
+class _Splitter:
+    """Rows of values that are ``length`` long, and the operations that make them."""
+
+    def __init__(self, function: Operation, values: Sequence[Value], length: int) -> None:
+        self.made: list[Operation] = []
+        self._begins = _where_rows_begin(values, length)
+        self._report: AxisReport = analyze(
+            function, dict.fromkeys(self._begins, 0), combine=True, gather=True
+        )
+        self._known: dict[tuple[Value, int, int], Value] = {}
+        self._parts: dict[tuple[Value, int, int, int], Value] = {}
+
+    def tell(self, value: Value, name: str) -> None:
+        """Log where a result is whole before it is cut."""
+        if self._report.state(value) == Split(0):
+            return
+        op = value.defining_op
+        reason = self._report.gathered.get(op) if op is not None else None
+        _log.info(
+            "%s (%d bytes) is made whole on one device, and cut there: %s",
+            name,
+            nbytes(value.type),
+            f"'{reason.op.name}' at {reason.op.location} {reason.reason}"
+            if reason is not None
+            else "its rows are not computed apart",
+        )
+
+    def result(self, value: Value, start: int, size: int) -> Value:
+        """Rows ``start`` to ``start + size`` of ``value``."""
+        if self._report.state(value) == Split(0):
+            return self._rows(value, start, size)
+        op = value.defining_op
+        return self._part(value, 0, start, size, UNKNOWN if op is None else op.location)
+
+    def _rows(self, value: Value, start: int, size: int) -> Value:
+        """As ``result``, of a value that is split, along whichever dimension."""
+        key = (value, start, size)
+        known = self._known.get(key)
+        if known is not None:
+            return known
+        op = value.defining_op
+        if self._is_apart(value) and op is not None:
+            mapping = {
+                operand: self._rows(operand, start, size) if self._is_split(operand) else operand
+                for operand in op.operands
+            }
+
+            def cut(whole: Value, dimension: int, start: int, size: int) -> Value:
+                return self._part(whole, dimension, start, size, op.location)
+
+            self.made += on_rows(op, self._report, start, size, mapping, cut)
+            for result in op.results:
+                if self._is_split(result):
+                    self._known[(result, start, size)] = mapping[result]
+            return self._known[key]
+        if op is not None and op.name == "jax.concatenate" and op.attributes["dimension"] == 0:
+            found = self._concatenated(op, start, size)
+        elif op is not None and op.name == "jax.stack" and op.attributes["axis"] == 0:
+            found = self._joined(op, op.operands[start : start + size], size)
+        else:
+            location = UNKNOWN if op is None else op.location
+            found = self._part(value, 0, start, size, location)
+        self._known[key] = found
+        return found
+
+    def _concatenated(self, op: Operation, start: int, size: int) -> Value:
+        """Of the operands of a concatenation only those that the rows are in."""
+        parts: list[Value] = []
+        offset = 0
+        for operand in op.operands:
+            count = shape_of(operand)[0]
+            low, high = max(start - offset, 0), min(start + size - offset, count)
+            if (low, high) == (0, count):
+                parts.append(operand)
+            elif low < high:
+                parts.append(self._part(operand, 0, low, high - low, op.location))
+            offset += count
+        return parts[0] if len(parts) == 1 else self._joined(op, parts, size)
+
+    def _joined(self, op: Operation, parts: Sequence[Value], size: int) -> Value:
+        """``op`` (a concatenation, or a stack) of some of its operands."""
+        tensor = unplaced(op.results[0].type)
+        assert isinstance(tensor, TensorType), "only tensors are concatenated"
+        type_ = TensorType((size, *tensor.shape[1:]), tensor.element, tensor.weak)
+        self.made.append(Operation(op.name, parts, [type_], op.attributes, (), op.location))
+        return self.made[-1].results[0]
+
+    def _is_split(self, value: Value) -> bool:
+        return isinstance(self._report.state(value), Split)
+
+    def _is_apart(self, value: Value) -> bool:
+        """Whether the operation that makes ``value`` can run on some of its rows."""
+        return self._is_split(value) and value not in self._begins
+
+    def _part(
+        self, value: Value, dimension: int, start: int, size: int, location: Location
+    ) -> Value:
+        key = (value, dimension, start, size)
+        known = self._parts.get(key)
+        if known is None:
+            self.made.append(part_of(value, dimension, start, size, location))
+            known = self._parts[key] = self.made[-1].results[0]
+        return known
+
+
+def _where_rows_begin(values: Sequence[Value], length: int) -> list[Value]:
+    """Going back from ``values`` along dimension 0: what is not made of values as long."""
+    begins: list[Value] = []
+    seen: set[Value] = set()
+    stack = list(values)
+    while stack:
+        value = stack.pop()
+        if value in seen:
+            continue
+        seen.add(value)
+        op = value.defining_op
+        before = [v for v in op.operands if shape_of(v)[:1] == (length,)] if op is not None else []
+        if before:
+            stack += before
+        else:
+            begins.append(value)
+    return begins
