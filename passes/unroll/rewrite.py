@@ -36,6 +36,7 @@ from baechi_jax.passes.unroll.stacks import (
     concatenate,
     cut_evenly,
     part_of,
+    repeated_part,
 )
 
 _log = logging.getLogger(__name__)
@@ -334,8 +335,10 @@ class _Rewriter:
         key = (value, dimension, start, size)
         known = self.parts.get(key)
         if known is None:
-            op = part_of(value, dimension, start, size, location)
-            known = self.parts[key] = self.emit(op).results[0]
+            known = repeated_part(value, dimension, size, location, self.emit)
+            if known is None:
+                known = self.emit(part_of(value, dimension, start, size, location)).results[0]
+            self.parts[key] = known
         return known
 
     def _tell(self, op: Operation, value: Value, reason: str) -> None:

@@ -15,6 +15,8 @@ from baechi_jax.ir.location import Location
 from baechi_jax.ir.types import TensorType, unplaced
 from baechi_jax.passes.axis.piece import slice_of
 from baechi_jax.passes.axis.rule import shape_of
+from baechi_jax.passes.cost.primitives import ELEMENTWISE, EXPENSIVE
+from baechi_jax.passes.cost.roofline import kind_of
 
 #: Takes an operation into the new body, and gives it back.
 Emit = Callable[[Operation], Operation]
@@ -121,6 +123,48 @@ def part_of(value: Value, dimension: int, start: int, size: int, location: Locat
             attributes = {**op.attributes, "shape": new}
             return Operation(op.name, op.operands, [type_], attributes, (), location)
     return slice_of(value, dimension, start, size, location)
+
+
+def repeated_part(
+    value: Value, dimension: int, size: int, location: Location, emit: Emit
+) -> Value | None:
+    """``size`` rows of a whole value that is the same in each, computed from such rows.
+
+    None where it is not known to be: it must be elementwise operations on broadcasts, as the square
+    of ``jnp.imag`` of a real stack is, zeros that optax's global norm adds.
+    """
+    if not _repeats(value, dimension):
+        return None
+    op = value.defining_op
+    if op is None or op.name == "jax.broadcast_in_dim":
+        return emit(part_of(value, dimension, 0, size, location)).results[0]
+    operands: list[Value] = []
+    for operand in op.operands:
+        part = (
+            repeated_part(operand, dimension, size, location, emit) if shape_of(operand) else None
+        )
+        operands.append(operand if part is None else part)
+    tensor = _tensor(value)
+    shape = (*tensor.shape[:dimension], size, *tensor.shape[dimension + 1 :])
+    type_ = TensorType(shape, tensor.element, tensor.weak)
+    return emit(Operation(op.name, operands, [type_], op.attributes, (), op.location)).results[0]
+
+
+def _repeats(value: Value, dimension: int) -> bool:
+    """Whether ``value`` is known to be the same in every row of ``dimension``."""
+    op = value.defining_op
+    if op is None or len(op.results) != 1 or not isinstance(value.type, TensorType):
+        return False
+    if op.name == "jax.broadcast_in_dim":
+        along = op.attributes.get("broadcast_dimensions")
+        return isinstance(along, tuple) and dimension not in along
+    if kind_of(op) not in (ELEMENTWISE, EXPENSIVE) or op.regions:
+        return False
+    shape = shape_of(value)
+    shaped = [operand for operand in op.operands if shape_of(operand)]
+    return bool(shaped) and all(
+        shape_of(operand) == shape and _repeats(operand, dimension) for operand in shaped
+    )
 
 
 def _tensor(value: Value) -> TensorType:

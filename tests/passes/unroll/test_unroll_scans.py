@@ -148,6 +148,20 @@ def test_adam_with_moments_weight_decay_and_clipping(clip: float | None) -> None
     no_stack(unrolled, 5)
 
 
+def test_zeros_made_by_arithmetic_are_made_for_each_layer() -> None:
+    """``jnp.imag`` of a real stack is zeros; optax's global norm squares them."""
+
+    def norm(params: Tree, x: jax.Array) -> tuple[Tree, jax.Array]:
+        grads = jax.grad(loss)(params, x)
+        squares = [jnp.sum(jnp.square(g.real) + jnp.square(g.imag)) for g in grads.values()]
+        return grads, jnp.sqrt(sum(squares))
+
+    unrolled = check(norm, (parameters(7), batch()))
+    shapes = [op.result.type.shape for op in unrolled.ops if op.name == "jax.square"]  # type: ignore[union-attr]
+    assert shapes.count((1, WIDTH, WIDTH)) == 2 * 7
+    assert unrolled.count("slice") == 0
+
+
 def test_a_norm_is_one_sum_of_each_layers() -> None:
     unrolled = unroll(adam(loss, 0.5), (adam_state(parameters(5)), batch()), donate=(0,))
     by_line: dict[Any, int] = {}
