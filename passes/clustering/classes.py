@@ -8,7 +8,7 @@ its own, so that it does not tie what lies between to one device.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 
 from baechi_jax.ir.core import BlockArgument, OpResult, Value
@@ -27,6 +27,9 @@ _SPAN = 2
 #: ...or, for the choice of cuts, over more than this fraction of the forward operations.
 _LONG = 0.2
 
+
+#: The share of the arguments' bytes from which on a unit does not follow its reader.
+_LARGE = 0.1
 
 #: What the share of the step's bytes counts against the share of its seconds. Little: cutting a
 #: chain of elementwise operations balances bytes, and makes XLA write out what it would fuse.
@@ -59,6 +62,10 @@ class Classifier:
             if phases.phase[index] == 0 and not phases.late[index]
         ]
         self.cutter = self._cutter()
+        arguments = {
+            value for values in graph.inputs for value in values if isinstance(value, BlockArgument)
+        }
+        self.argument_bytes = max(1, sum(nbytes(value.type) for value in arguments))
 
     # Cutting --------------------------------------------------------------------------------
 
@@ -175,9 +182,13 @@ class Classifier:
         class_for: Callable[[int, int], int],
     ) -> None:
         """Units whose forward operations are all late (a bias that is only broadcast) go where
-        the first of them is read."""
+        the first of them is read; those with large arguments (a table of embeddings, of which a
+        few rows are read) are a class of their own, since room for them may be elsewhere."""
         for unit, members in enumerate(self.units.members):
             if class_of_unit[unit] >= 0:
+                continue
+            if self._argument_share(members) >= _LARGE:
+                class_of_unit[unit] = class_for(-1, unit)
                 continue
             for index in members:
                 readers = [r for r in self.graph.successors[index] if r in segment_of]
@@ -185,6 +196,15 @@ class Classifier:
                     near = class_of_unit[self.units.of[readers[0]]]
                     class_of_unit[unit] = self._join(unit, near, segment_of_class, class_for)
                     break
+
+    def _argument_share(self, members: Sequence[int]) -> float:
+        """The share of the arguments' bytes that these operations read, if any of them is a
+        forward operation."""
+        if not any(self.phases.phase[index] == 0 for index in members):
+            return 0.0
+        inputs = [value for index in members for value in self.graph.inputs[index]]
+        read = {value for value in inputs if isinstance(value, BlockArgument)}
+        return sum(nbytes(value.type) for value in read) / self.argument_bytes
 
     def _follow_sources(
         self,

@@ -120,6 +120,29 @@ def test_a_tied_weight_does_not_tie_what_lies_between() -> None:
     assert len(inside) == 3
 
 
+@pytest.mark.parametrize(("rows", "apart"), [(16384, True), (128, False)])
+def test_a_large_table_is_not_tied_to_the_layer_that_reads_it(rows: int, apart: bool) -> None:
+    def step(params, tokens):
+        def table_loss(params):
+            x = params["table"][tokens]
+            for w in params["dense"]:
+                x = jnp.tanh(x @ w)
+            return jnp.sum(x)
+
+        grads = jax.grad(table_loss)(params)
+        return jax.tree.map(lambda p, g: p - 0.1 * g, params, grads)
+
+    table = jax.ShapeDtypeStruct((rows, 256), jnp.float32)
+    dense = [jax.ShapeDtypeStruct((256, 256), jnp.float32)] * 12
+    tokens = jax.ShapeDtypeStruct((512,), jnp.int32)
+    module = fused(step, ({"table": table, "dense": dense}, tokens), 200)
+    groups = {
+        str(entry["baechi.name"]): entry.get("baechi.group")
+        for entry in argument_attributes(module.main)
+    }
+    assert (groups["params['table']"] != groups["params['dense'][0]"]) == apart
+
+
 def test_branches_that_do_not_touch_are_tasks_of_their_own() -> None:
     def branches(params, x):
         for _ in range(3):
