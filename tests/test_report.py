@@ -5,12 +5,16 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
+import jax
+import jax.numpy as jnp
 import pytest
 
+import baechi_jax as baechi
 from baechi_jax.ir.core import Module
 from baechi_jax.ir.errors import PassError
 from baechi_jax.ir.location import Location
 from baechi_jax.ir.parser import parse_module
+from baechi_jax.ir.topology import Topology
 from baechi_jax.passes.registry import find_pass
 from baechi_jax.report.build import build_view
 from baechi_jax.report.html import TABLE_ROWS, render_html, write_html
@@ -18,7 +22,15 @@ from baechi_jax.report.layers import layer_names, phase_of, scopes
 from baechi_jax.report.memory import memory_steps
 from baechi_jax.report.perfetto import trace_events, write_perfetto
 from baechi_jax.report.summary import caption, render_text, summary_table
-from baechi_jax.report.view import DeviceView, LayerNode, Part, PlanView, TaskView, TransferView
+from baechi_jax.report.view import (
+    DeviceView,
+    LayerNode,
+    LoopView,
+    Part,
+    PlanView,
+    TaskView,
+    TransferView,
+)
 
 #: Two tasks on two devices; the first one merges two layers.
 PLACED = """
@@ -318,3 +330,60 @@ def test_the_caption_says_when_one_device_does_it_all() -> None:
     text = caption(replace(view, devices=(*view.devices, idle)))
     assert "All on device 0" in text
     assert "transfer" not in text
+
+
+def test_a_loop_with_most_of_the_work_is_told() -> None:
+    loop = LoopView("while loop", "train.py:12", 0.984, 1)
+    view = replace(view_of(), loop=loop)
+    said = "98% of the work is in one while loop at train.py:12: it cannot be divided, so device 1"
+    assert said in caption(view)
+    assert said in render_html(view)
+    assert "while loop" not in caption(view_of())
+    alone = replace(view, devices=view.devices[:1])
+    assert "while loop" not in caption(alone)
+
+
+def _with_loop(primitive: str, seconds: float) -> Module:
+    """PLACED, where the second task runs a loop for so long."""
+    text = PLACED.replace("#baechi.cost<flops = 512.0, seconds = [2.0e-5]", "COST", 1)
+    text = text.replace(
+        '"jax.mul"(%c, %c) {baechi.cost = COST, output_bytes = 2048>}',
+        f'"jax.{primitive}"(%c, %c) ({{\n^bb0(%d: tensor<8x64xf32>, %e: tensor<8x64xf32>):\n'
+        '"baechi.yield"(%d) : (tensor<8x64xf32>) -> ()\n}) '
+        f"{{baechi.cost = #baechi.cost<flops = 512.0, seconds = [{seconds:e}], "
+        "output_bytes = 2048>}",
+        1,
+    )
+    module = parse_module(text)
+    find_pass("insert-transfers")().run(module)
+    return module
+
+
+@pytest.mark.parametrize(
+    ("primitive", "what"),
+    [
+        ("while", "while loop"),
+        ("scan", "scan"),
+        ("cond", "conditional"),
+        ("odd", "operation 'odd'"),
+    ],
+)
+def test_the_view_finds_the_loop(primitive: str, what: str) -> None:
+    loop = build_view(_with_loop(primitive, 3.6e-4), "step").loop
+    assert loop == LoopView(what, "train.py:14", pytest.approx(0.9), 1)  # type: ignore[arg-type]
+    assert build_view(_with_loop(primitive, 3e-5), "step").loop is None
+    assert build_view(planned(), "step").loop is None
+
+
+def test_a_plan_says_which_loop_holds_the_work() -> None:
+    def step(x: jax.Array) -> jax.Array:
+        return jax.lax.while_loop(
+            lambda carry: carry[1] < 9, lambda c: (jnp.tanh(c[0] @ c[0]), c[1] + 1), (x, 0)
+        )[0]
+
+    placed = baechi.place(step, topology=Topology.uniform(2))
+    plan = placed.plan(jax.ShapeDtypeStruct((64, 64), jnp.float32))
+    line = step.__code__.co_firstlineno + 1
+    text = " ".join(str(plan).split())
+    assert "% of the work is in one while loop at test_report.py:" in text
+    assert f"while loop at test_report.py:{line}: it cannot be divided, so device" in text

@@ -25,6 +25,7 @@ from baechi_jax.report.view import (
     DeviceView,
     LayerEdge,
     LayerNode,
+    LoopView,
     Part,
     PlanView,
     TaskView,
@@ -37,6 +38,12 @@ LARGEST_VALUES = 60
 
 #: Parts of a task smaller than this share join the part before them.
 _SMALLEST_PART = 0.004
+
+#: A loop with a larger share of the work than this is told: no placement can be much faster.
+_MOST_OF_THE_WORK = 0.5
+
+#: How a reader calls what stays one operation.
+_LOOPS = {"while": "while loop", "scan": "scan", "cond": "conditional"}
 
 _TASK, _SEND, _RECV = "baechi.task", "baechi.send", "baechi.recv"
 
@@ -92,7 +99,21 @@ class _Builder:
             placement=_placement(self.module),
             candidates=_candidates(self.module),
             memory_note=note_of(self.module),
+            loop=self._loop(),
         )
+
+    def _loop(self) -> LoopView | None:
+        """The loop or branch that has more than half of the work in it, if there is one."""
+        total = sum(self.seconds.values())
+        heaviest = max(self.seconds, key=self.seconds.__getitem__, default=None)
+        if heaviest is None or not heaviest.regions or total <= 0:
+            return None
+        share = self.seconds[heaviest] / total
+        if share <= _MOST_OF_THE_WORK:
+            return None
+        primitive = heaviest.name.partition(".")[2]
+        what = _LOOPS.get(primitive, f"operation '{primitive}'")
+        return LoopView(what, _source(heaviest.location), share, self.places[heaviest].device)
 
     # Ops ------------------------------------------------------------------------------------
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from baechi_jax.ir.files import write_text_atomically
+from baechi_jax.report.summary import loop_note
 from baechi_jax.report.view import PlanView, TaskView, TransferView
 from baechi_jax.units import format_bytes, format_count, format_seconds
 
@@ -77,7 +78,11 @@ def _cards(view: PlanView) -> list[Card]:
             format_seconds(bound),
             f"the plan takes {step / bound:.2f} times as long" if bound > 0 else "",
         ),
-        Card("devices used", f"{len(used)} of {len(view.devices)}"),
+        Card(
+            "devices used",
+            f"{len(used)} of {len(view.devices)}",
+            loop_note(view.loop) if view.loop is not None and len(view.devices) > 1 else "",
+        ),
         Card("tasks", str(len(view.tasks)), f"{sum(task.ops for task in view.tasks)} ops"),
         Card("moved between devices", format_bytes(view.transfer_bytes), _transfers_note(view)),
         Card(

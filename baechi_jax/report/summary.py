@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from baechi_jax.report.view import DeviceView, PlanView
+from baechi_jax.report.view import DeviceView, LoopView, PlanView
 from baechi_jax.units import format_bytes, format_seconds
 
 if TYPE_CHECKING:
@@ -54,6 +54,8 @@ def caption(view: PlanView) -> str:
     used = [device.index for device in view.devices if device.tasks]
     if len(used) == 1 and len(view.devices) > 1:
         parts.append(f"All on device {used[0]}: it fits there, and no spread was predicted faster")
+    if view.loop is not None and len(view.devices) > 1:
+        parts.append(loop_note(view.loop))
     if view.placement:
         decided = dict(view.placement)
         status = decided.get("status", "")
@@ -61,6 +63,15 @@ def caption(view: PlanView) -> str:
     if view.memory_note:
         parts.append(view.memory_note.removesuffix("."))
     return ". ".join(parts) + "."
+
+
+def loop_note(loop: LoopView) -> str:
+    """Why one device works so much: ``98% of the work is in one while loop at f.py:12: ...``."""
+    where = f" at {loop.source}" if loop.source else ""
+    return (
+        f"{_percent(loop.share, 1.0)} of the work is in one {loop.what}{where}: it cannot be "
+        f"divided, so device {loop.device} does all of that"
+    )
 
 
 def _figures(device: DeviceView, step_seconds: float, work_seconds: float) -> list[str]:

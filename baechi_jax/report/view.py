@@ -123,6 +123,20 @@ class CandidateView:
 
 
 @dataclass(frozen=True, slots=True)
+class LoopView:
+    """An operation with a body that no placement can divide, with most of the step's work.
+
+    ``what`` is its kind (``while loop``), ``share`` its share of the predicted seconds of all
+    operations.
+    """
+
+    what: str
+    source: str
+    share: float
+    device: int
+
+
+@dataclass(frozen=True, slots=True)
 class PlanView:
     """A whole plan.
 
@@ -146,6 +160,8 @@ class PlanView:
     candidates: tuple[CandidateView, ...] = ()
     #: What happened when the compiled tasks took more memory than predicted.
     memory_note: str = ""
+    #: What keeps the work on one device.
+    loop: LoopView | None = None
 
     @property
     def transfer_bytes(self) -> int:
