@@ -8,7 +8,10 @@ Custom derivatives have done their work when ``grad`` was traced, so their rules
 (it was differentiated, and ``prevent_cse`` is set; ``jax/_src/ad_checkpoint.py``,
 ``_remat_lowering``) its operands go through ``jax.optimization_barrier``: otherwise XLA would find
 the recomputation equal to the forward pass, merge the two, and keep the values that remat drops.
-With one ``prevent_cse`` per operand, only those operands go through it.
+With one ``prevent_cse`` per operand, only those operands go through it. In the body of a scan
+``prevent_cse=False`` is what JAX's users are told to write, since the loop keeps the passes apart;
+once the scan is unrolled nothing does, and the recomputation would begin whenever a device is idle.
+So there all operands go through a barrier, whatever the flag says.
 
 The name stack of an inlined op is prefixed with the call's, as JAX does when it lowers. Ops are
 moved, not copied. Loops and branches stay ops; the calls in their regions are inlined.
@@ -20,6 +23,7 @@ Assumes what ``ir/from_jaxpr.py`` promises: a call has one region of one block, 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from baechi_jax.ir.core import Block, Module, Operation, Value
@@ -52,7 +56,7 @@ class InlineCalls(Pass):
         """Leaves no op of ``CALLS``; raises IRError for a call whose body does not fit it."""
         inliner = _Inliner()
         for function in module.functions:
-            inliner.inline_regions(function)
+            inliner.inline_regions(function, in_scan=False)
 
 
 class _Inliner:
@@ -60,16 +64,18 @@ class _Inliner:
         # Many ops share a location and a prefix: the ops of a jitted helper called in a loop.
         self._inside: dict[tuple[Location, Location], Location] = {}
 
-    def inline_regions(self, op: Operation) -> None:
-        """Inline the calls in every region of ``op``."""
+    def inline_regions(self, op: Operation, *, in_scan: bool) -> None:
+        """Inline the calls in every region of ``op``, which are in a scan's body or not."""
         for region in op.regions:
             for block in region.blocks:
                 if any(inner.regions or inner.name in CALLS for inner in block.ops):
                     flat: list[Operation] = []
-                    self._flatten(block.ops, UNKNOWN, flat)
+                    self._flatten(block.ops, UNKNOWN, flat, in_scan)
                     block.set_ops(flat)
 
-    def _flatten(self, ops: list[Operation], call: Location, into: list[Operation]) -> None:
+    def _flatten(
+        self, ops: list[Operation], call: Location, into: list[Operation], in_scan: bool
+    ) -> None:
         """Append ``ops`` to ``into`` with calls opened; ``call`` is the location of the call in
         which they are: its name stack goes before theirs, and its source line is that of operations
         without one, those of the libraries' own functions."""
@@ -77,20 +83,22 @@ class _Inliner:
             if call.known:
                 op.location = self._location(call, op.location)
             if op.name in CALLS:
-                self._open(op, into)
+                self._open(op, into, in_scan)
                 continue
             if op.regions:
-                self.inline_regions(op)
+                self.inline_regions(op, in_scan=in_scan or op.name == "jax.scan")
             into.append(op)
 
-    def _open(self, call: Operation, into: list[Operation]) -> None:
+    def _open(self, call: Operation, into: list[Operation], in_scan: bool) -> None:
         body = _checked_body(call)
-        operands = _behind_barrier(call, into) if call.name == "jax.remat" else call.operands
+        operands: Sequence[Value] = call.operands
+        if call.name == "jax.remat":
+            operands = _behind_barrier(call, into, in_scan)
         for argument, operand in zip(body.arguments, operands):
             argument.replace_all_uses_with(operand)
         terminator = body.terminator
         # The ops of the body belong to the enclosing block once its caller sets its ops.
-        self._flatten(body.ops[:-1], call.location, into)
+        self._flatten(body.ops[:-1], call.location, into, in_scan)
         for result, value in zip(call.results, terminator.operands):
             result.replace_all_uses_with(value)
         body.set_ops([terminator])
@@ -106,10 +114,10 @@ class _Inliner:
         return found
 
 
-def _behind_barrier(remat: Operation, into: list[Operation]) -> list[Value]:
-    """The operands that the body of ``remat`` reads; appends the barrier where JAX has one."""
+def _behind_barrier(remat: Operation, into: list[Operation], in_scan: bool) -> list[Value]:
+    """The operands that the body of ``remat`` reads; appends the barrier where there is one."""
     operands = list(remat.operands)
-    behind = _prevent_cse(remat)
+    behind = _prevent_cse(remat, in_scan)
     if remat.attributes.get("differentiated") is not True or not any(behind):
         return operands
     chosen = [index for index, through in enumerate(behind) if through]
@@ -125,7 +133,7 @@ def _behind_barrier(remat: Operation, into: list[Operation]) -> list[Value]:
     return operands
 
 
-def _prevent_cse(remat: Operation) -> list[bool]:
+def _prevent_cse(remat: Operation, in_scan: bool) -> list[bool]:
     """For each operand, whether it goes through the barrier: what JAX has as operands may."""
     hoisted = remat.attributes.get("baechi.hoisted", 0)
     tokens = sum(isinstance(operand.type, TokenType) for operand in remat.operands)
@@ -133,9 +141,9 @@ def _prevent_cse(remat: Operation) -> list[bool]:
     proper = len(remat.operands) - hoisted - tokens
     flag = remat.attributes.get("prevent_cse")
     if isinstance(flag, bool):
-        flags = [flag] * proper
+        flags = [flag or in_scan] * proper
     elif isinstance(flag, tuple) and len(flag) == proper:
-        flags = [entry is True for entry in flag]
+        flags = [entry is True or in_scan for entry in flag]
     else:
         raise IRError(
             f"{remat.location}: 'jax.remat' needs 'prevent_cse', a bool or one for each of its "

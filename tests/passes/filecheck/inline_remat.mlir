@@ -43,8 +43,7 @@
 }) : () -> ()
 
 // -----
-// Not differentiated, or in a loop that prevents merging by itself (prevent_cse = false): no
-// barrier, as in JAX.
+// Not differentiated, or not asked to prevent merging: no barrier, as in JAX.
 // CHECK-NOT:  optimization_barrier
 // CHECK:      %[[S:.+]] = "jax.sin"(%{{.+}})
 // CHECK-NEXT: %[[C:.+]] = "jax.cos"(%[[S]])
@@ -63,5 +62,28 @@
       "baechi.yield"(%2) : (tensor<4xf32>) -> ()
     }) {differentiated = true, prevent_cse = false} : (tensor<4xf32>) -> tensor<4xf32>
     "func.return"(%1) : (tensor<4xf32>) -> ()
+  }) {sym_name = "main", function_type = (tensor<4xf32>) -> tensor<4xf32>} : () -> ()
+}) : () -> ()
+
+// -----
+// In a scan there is one all the same: the scan may be unrolled.
+// CHECK:      "jax.scan"(%{{.+}}) ({
+// CHECK-NEXT: ^bb0(%[[A:.+]]: tensor<4xf32>):
+// CHECK-NEXT:   %[[B:.+]] = "jax.optimization_barrier"(%[[A]])
+// CHECK-NEXT:   %[[C:.+]] = "jax.cos"(%[[B]])
+// CHECK-NEXT:   "baechi.yield"(%[[C]])
+"builtin.module"() ({
+  "func.func"() ({
+  ^bb0(%x: tensor<4xf32>):
+    %0 = "jax.scan"(%x) ({
+    ^bb0(%a: tensor<4xf32>):
+      %1 = "jax.remat"(%a) ({
+      ^bb0(%b: tensor<4xf32>):
+        %2 = "jax.cos"(%b) : (tensor<4xf32>) -> tensor<4xf32>
+        "baechi.yield"(%2) : (tensor<4xf32>) -> ()
+      }) {differentiated = true, prevent_cse = false} : (tensor<4xf32>) -> tensor<4xf32>
+      "baechi.yield"(%1) : (tensor<4xf32>) -> ()
+    }) {length = 3} : (tensor<4xf32>) -> tensor<4xf32>
+    "func.return"(%0) : (tensor<4xf32>) -> ()
   }) {sym_name = "main", function_type = (tensor<4xf32>) -> tensor<4xf32>} : () -> ()
 }) : () -> ()
