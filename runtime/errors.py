@@ -57,9 +57,12 @@ def describe_task(task: Operation, device: object) -> str:
 
 
 def execution_error(
-    what: str, error: BaseException, lost: Sequence[str], donated: bool
+    what: str, error: BaseException, lost: Sequence[str], donated: bool, planned: str = ""
 ) -> ExecutionError:
-    """The error for a failed step: ``what`` failed with ``error``; ``lost`` arguments are gone."""
+    """The error for a failed step: ``what`` failed with ``error``; ``lost`` arguments are gone.
+
+    ``planned``: a sentence on the memory that the plan reckons with, for when memory ran out.
+    """
     reason = str(error).strip() or type(error).__name__
     if type(error).__name__ == "InternalFloatingPointError":
         # jax_debug_nans and jax_debug_infs; what was found is its last argument.
@@ -77,7 +80,7 @@ def execution_error(
     hint = ""
     if "RESOURCE_EXHAUSTED" in reason or "out of memory" in reason.lower():
         hint = (
-            " The device ran out of memory: give it a smaller memory_bytes or a larger "
+            f"\nThe device ran out of memory. {planned}Give it a smaller memory_bytes or a larger "
             "reserved_bytes in the topology, so that the plan keeps away from what it really has."
         )
     return ExecutionError(f"{what} failed: {reason}\n{state}{hint}")

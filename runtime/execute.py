@@ -18,10 +18,19 @@ from typing import Any
 import jax
 
 from baechi_jax.ir._jax_compat import Executable
+from baechi_jax.ir.cost import Cost
 from baechi_jax.ir.types import TensorType
 from baechi_jax.runtime.compile import CompiledTask
 from baechi_jax.runtime.errors import ExecutionError, execution_error
-from baechi_jax.runtime.instructions import Copy, Instruction, Program, Put, Run, Wait
+from baechi_jax.runtime.instructions import (
+    Copy,
+    Instruction,
+    Program,
+    Put,
+    Run,
+    Wait,
+    task_device,
+)
 from baechi_jax.runtime.pacing import Pacer, last_runs, steps_in_flight
 from baechi_jax.runtime.transport import copier, mover
 
@@ -120,7 +129,36 @@ class Executor:
             if entry.donated and (entry.name in lost or array.is_deleted())
         ]
         donated = any(entry.donated for entry, _ in described)
-        return execution_error(self._describe(item), error, gone, donated)
+        return execution_error(self._describe(item), error, gone, donated, self._planned(item))
+
+    def _planned(self, item: Instruction) -> str:
+        """What the plan says of the memory of the devices that ``item`` takes memory on."""
+        memory = self.program.memory
+        if not memory:
+            return ""
+        sentences: list[str] = []
+        for device in self._devices_of(item):
+            entry = memory[device]
+            sentences.append(
+                f"The plan predicts a peak of {entry.peak_bytes:,} bytes on {self.devices[device]} "
+                f"(at most {entry.run_ahead_bytes:,} while the host runs ahead, limit "
+                f"{entry.limit_bytes:,}). "
+            )
+        if isinstance(item, Run):
+            cost = self.tasks[item.task].operation.attributes.get("baechi.cost")
+            if isinstance(cost, Cost):
+                sentences.append(f"The task itself takes {cost.temporary_bytes:,} on top. ")
+        return "".join(sentences)
+
+    def _devices_of(self, item: Instruction) -> list[int]:
+        """Where ``item`` takes memory; of a wait, where what it waits for is made."""
+        match item:
+            case Run():
+                return [task_device(self.tasks[item.task].operation)]
+            case Put() | Copy():
+                return sorted(set(item.targets))
+            case Wait():
+                return sorted({self.program.devices[slot] for slot in item.inputs})
 
     # Pacing -----------------------------------------------------------------------------------
 

@@ -17,7 +17,7 @@ import baechi_jax as baechi
 from baechi_jax.ir.cost import DeviceMemory
 from baechi_jax.ir.topology import Device, Topology
 from baechi_jax.runtime.errors import ExecutionError, execution_error
-from baechi_jax.runtime.instructions import Program
+from baechi_jax.runtime.instructions import Program, Run
 from baechi_jax.runtime.pacing import MOST_STEPS, Pacer, steps_in_flight
 from baechi_jax.runtime.transport import copier, mover
 from tests.runtime.scatter import scattered
@@ -109,6 +109,28 @@ def test_out_of_memory_says_what_helps() -> None:
     )
     assert "task 't1' on cuda:0 (a.py:3) failed" in str(error)
     assert "reserved_bytes" in str(error)
+
+
+def test_out_of_memory_names_the_task_its_device_and_its_predicted_peak(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    placed = place(lambda x: jnp.sin(x) @ jnp.cos(x))
+    compiled = placed.lower(jnp.ones((8, 8))).compile()
+
+    def full(*arrays: Any) -> Any:
+        raise RuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 256 bytes")
+
+    for number, step in enumerate(compiled.executor._steps):
+        if isinstance(step[-1], Run):
+            compiled.executor._steps[number] = (full, *step[1:])
+    with pytest.raises(ExecutionError) as caught:
+        compiled(jax.device_put(jnp.ones((8, 8)), compiled.input_shardings[0][0]))
+    message = str(caught.value)
+    assert re.search(r"task 't\d' on .*cpu:\d.* \(.*test_execute.py:\d+", message, re.IGNORECASE)
+    peaks = [f"a peak of {entry.peak_bytes:,} bytes on" for entry in compiled.plan.memory]
+    assert any(peak in message for peak in peaks)
+    assert "All arguments are intact" in message
+    assert "reserved_bytes" in message
 
 
 def test_many_lost_arguments_are_counted() -> None:
