@@ -64,8 +64,11 @@ class Outcome:
         found = list(self.wrong)
         if max(self.actual_bytes) > self.limit_bytes:
             found.append(f"peak of {max(self.actual_bytes)} over the limit of {self.limit_bytes}")
-        if self.devices_used < 2 and not self.entry.one_device:
-            found.append("everything on one device")
+        if not self.entry.one_device:
+            if self.devices_used < 2:
+                found.append("everything on one device")
+        elif "it cannot be divided" not in " ".join(self.summary.split()):
+            found.append("the summary does not say why one device does it all")
         return tuple(found)
 
 
@@ -149,7 +152,7 @@ def _put(arguments: tuple[Any, ...], compiled: Any) -> tuple[Any, ...]:
         devices = jax.devices()
         put = [jax.device_put(leaf, devices[w.device]) for leaf, w in zip(leaves, wanted)]
         return tuple(jax.tree.unflatten(tree, put))
-    return tuple(jax.device_put(arguments, shardings))
+    return tuple(baechi.device_put(arguments, shardings))
 
 
 def _run(function: Any, arguments: tuple[Any, ...], steps: int) -> tuple[list[Any], float]:

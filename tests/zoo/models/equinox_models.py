@@ -140,9 +140,9 @@ class OdeNet(eqx.Module):
 
     def __init__(self, width: int, hidden: int, key: Any) -> None:
         first, second, third = jax.random.split(key, 3)
-        self.encoder = eqx.nn.MLP(32, width, hidden, 2, key=first)
-        self.field = eqx.nn.MLP(width, width, hidden, 1, jnp.tanh, key=second)
-        self.decoder = eqx.nn.MLP(width, 32, hidden, 2, key=third)
+        self.encoder = eqx.nn.MLP(32, width, hidden, 4, key=first)
+        self.field = eqx.nn.MLP(width, width, 64, 1, jnp.tanh, key=second)
+        self.decoder = eqx.nn.MLP(width, 32, hidden, 4, key=third)
 
     def __call__(self, x: Any) -> Any:
         solution = diffrax.diffeqsolve(
