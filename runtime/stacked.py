@@ -21,6 +21,8 @@ import numpy as np
 
 from baechi_jax.runtime.layers import Run, StackedSharding, is_weak, whole_aval
 
+_IS_DELETED = operator.methodcaller("is_deleted")
+
 
 class StackedArray(np.lib.mixins.NDArrayOperatorsMixin):
     """A stack of layers in pieces: layers ``runs[i].start`` to ``runs[i].stop`` are ``pieces[i]``.
@@ -220,7 +222,7 @@ class StackedArray(np.lib.mixins.NDArrayOperatorsMixin):
 
     def is_deleted(self) -> bool:
         """Whether a piece was deleted, or given away by donation."""
-        return any(piece.is_deleted() for piece in self.pieces)
+        return any(map(_IS_DELETED, self.pieces))
 
     def delete(self) -> None:
         """Free all pieces."""

@@ -39,6 +39,7 @@ _STACKED = {compat.ARRAY_TYPE, StackedArray}
 _AVAL = operator.attrgetter("aval")
 _SHARDING = operator.attrgetter(compat.SHARDING_ATTRIBUTE)
 _DELETED = compat.ARRAY_TYPE.is_deleted
+_ANY_DELETED = operator.methodcaller("is_deleted")
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,7 +228,12 @@ class ArgumentPlacer:
 
     def _check_live(self, leaves: Sequence[Any]) -> None:
         # The common case in one C loop.
-        if set(map(type, leaves)) != _PLAIN or any(map(_DELETED, leaves)):
+        types = set(map(type, leaves))
+        if types == _PLAIN:
+            deleted = any(map(_DELETED, leaves))
+        else:
+            deleted = types != _STACKED or any(map(_ANY_DELETED, leaves))
+        if deleted:
             self._find_deleted(leaves)
         if not self._donated or len(set(map(id, leaves))) == len(leaves):
             return
