@@ -92,7 +92,7 @@ def local_topology(
     devices: Sequence[jax.Device] | None = None,
     *,
     reserved_bytes: str | int | None = None,
-    share_hardware: bool = False,
+    share_hardware: bool = True,
 ) -> Topology:
     """The topology of ``devices``, by default of every device of this process.
 
@@ -101,9 +101,11 @@ def local_topology(
     shares. ``reserved_bytes`` of it stay free; by default a sixteenth (at most 1 GiB) on a GPU,
     nothing on a CPU. A plan's limit is the difference, ``Device.usable_bytes``.
 
-    ``share_hardware=True`` tells the simulator the truth about virtual CPU devices: they run one
-    after another on the same cores. By default it is left out, so that such devices stand in for
-    separate ones and a plan spreads over them as it would over real ones.
+    The CPU devices of a process share its cores and run one after another, so they are declared as
+    one hardware (``Device.hardware``): placing over several of them saves memory, never time.
+    ``share_hardware=False`` leaves that out, so that virtual devices stand in for separate ones and
+    a plan spreads over them as it would over real ones; its step time is then not that of this
+    machine.
 
     Raises TopologyError for a size that cannot be read, a list of the wrong length, or more memory
     than a GPU has.

@@ -198,6 +198,11 @@ def _check(topology: Topology) -> None:
                 f"devices[{index}]: memory_bytes {device.memory_bytes} less reserved_bytes "
                 f"{device.reserved_bytes} leaves nothing to use"
             )
+        if device.hardware < -1:
+            raise TopologyError(
+                f"devices[{index}]: hardware must be -1 (its own) or the number, 0 or more, that "
+                f"devices which share it have in common, found {device.hardware}"
+            )
         speed = (device.flops_per_second, device.bytes_per_second, device.launch_seconds)
         if min(speed[:2]) <= 0 or speed[2] < 0 or not all(map(math.isfinite, speed)):
             raise TopologyError(f"devices[{index}]: speeds must be positive and finite")

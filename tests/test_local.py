@@ -79,7 +79,7 @@ def test_every_device_of_the_process() -> None:
     assert {device.usable_bytes for device in topology.devices} == {6 << 30}
     assert topology.kinds == ("cpu",)
     assert [device.name for device in topology.devices[:2]] == ["cpu:0", "cpu:1"]
-    assert {device.hardware for device in topology.devices} == {-1}
+    assert {device.hardware for device in topology.devices} == {0}
     assert Topology.from_json(topology.to_json()) == topology
 
 
@@ -96,8 +96,8 @@ def test_the_default_is_a_share_of_the_host() -> None:
     assert total >= local.host_memory_bytes() // 2 - topology.size
 
 
-def test_virtual_devices_share_hardware_on_request() -> None:
-    assert {d.hardware for d in local_topology("1GiB", share_hardware=True).devices} == {0}
+def test_virtual_devices_can_stand_in_for_separate_ones() -> None:
+    assert {d.hardware for d in local_topology("1GiB", share_hardware=False).devices} == {-1}
 
 
 @pytest.mark.parametrize(

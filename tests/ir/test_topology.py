@@ -96,6 +96,7 @@ def test_short_forms_of_json() -> None:
         (document(devices=[{"memory_bytes": True}]), "memory_bytes must be int, found True"),
         (document(devices=[]), "a topology needs at least one device"),
         (document(devices=[{"reserved_bytes": 1 << 30}]), "leaves nothing to use"),
+        (document(devices=[{"hardware": -2}]), r"devices\[0\]: hardware must be -1"),
         (document(devices=[{"flops_per_second": 0}]), "speeds must be positive and finite"),
         (document(devices=[{}, {"launch_seconds": 1}]), "of kind 'cpu' differ in speed; give them"),
         (document(all_links=[]), "all_links must be an object"),
