@@ -143,10 +143,15 @@ SOURCES: dict[str, Callable[[Any], Any]] = {
 }
 
 
-@pytest.mark.parametrize("donated", [False, True])
-@pytest.mark.parametrize("source", SOURCES)
+@pytest.mark.parametrize(
+    ("source", "donated"),
+    [
+        *((source, True) for source in SOURCES),
+        *(pytest.param(source, False, marks=pytest.mark.slow) for source in SOURCES),
+    ],
+)
 def test_stacks_from_anywhere(source: str, donated: bool) -> None:
-    fn = placed(donate_argnums=0) if donated else UNDONATED
+    fn = DONATED if donated else UNDONATED
     given = init()
     for part in ("w", "m"):
         for name in ("a", "b"):
@@ -162,16 +167,16 @@ def test_stacks_from_anywhere(source: str, donated: bool) -> None:
 
 
 UNDONATED = placed()
+DONATED = placed(donate_argnums=0)
 
 
 def test_a_stack_for_a_function_that_holds_it_whole() -> None:
     state, _ = UNDONATED(init(), RATE)
-    whole = baechi.place(step, topology=Topology.uniform(2), compiler_options=QUICK)
-    check(whole(state, RATE), jit(step)(jax.tree.map(np.asarray, state), RATE))
-    donating = baechi.place(
-        step, topology=Topology.uniform(2), donate_argnums=0, compiler_options=QUICK
+    host = jax.tree.map(np.array, state)
+    whole = baechi.place(
+        step, topology=Topology.uniform(1), donate_argnums=0, compiler_options=QUICK
     )
-    donating(state, RATE)
+    check(whole(state, RATE), jit(step)(host, RATE))
     assert all(leaf.is_deleted() for leaf in jax.tree.leaves(state))
 
 
@@ -192,25 +197,26 @@ def test_constants_and_weak_types_and_other_dtypes() -> None:
         return x + table, h * 2, jax.lax.broadcast(2.0, (LAYERS,)), weak
 
     args = (np.ones((LAYERS, 2), np.int32), jnp.ones((LAYERS, 0), jnp.bfloat16))
+    want = jit(fn)(*args)
     for rows in (EVEN, UNEVEN):
-        check(placed(fn, rows, ".")(*args), jit(fn)(*args))
+        check(placed(fn, rows, ".")(*args), want)
 
 
-def test_random_keys() -> None:
+@pytest.mark.parametrize("rows", [pytest.param(EVEN, marks=pytest.mark.slow), UNEVEN])
+def test_random_keys(rows: tuple[str, ...]) -> None:
     def fn(keys: Any) -> Any:
         split = jax.vmap(lambda key: jax.random.split(key)[0])(keys)
         return split, jax.vmap(lambda key: jax.random.normal(key, (3,)))(keys)
 
     keys = jax.random.split(jax.random.key(1), LAYERS)
-    for rows in (EVEN, UNEVEN):
-        with_pieces = placed(fn, rows, "keys|result")
-        ours, plain = keys, keys
-        for _ in range(2):
-            ours, drawn = with_pieces(ours)
-            plain, want = jit(fn)(plain)
-            np.testing.assert_array_equal(drawn, want)
-        data = jax.random.key_data(baechi.gather(ours))
-        np.testing.assert_array_equal(data, jax.random.key_data(plain))
+    with_pieces = placed(fn, rows, "keys|result")
+    ours, plain = keys, keys
+    for _ in range(2):
+        ours, drawn = with_pieces(ours)
+        plain, want = jit(fn)(plain)
+        np.testing.assert_array_equal(drawn, want)
+    data = jax.random.key_data(baechi.gather(ours))
+    np.testing.assert_array_equal(data, jax.random.key_data(plain))
 
 
 # Mistakes -----------------------------------------------------------------------------------------
@@ -250,7 +256,7 @@ def test_a_stage_says_where_a_stack_lies() -> None:
 def test_an_error_while_stacks_are_moved_names_what_is_lost(monkeypatch: Any) -> None:
     from baechi_jax.runtime import state as module
 
-    fn = placed(donate_argnums=0)
+    fn = DONATED
     given = jax.device_put(init(), DEVICES[5])
     fn.lower(given, RATE).compile()
     real, calls = module.restack, []
@@ -278,9 +284,11 @@ def test_other_shapes_and_transformations() -> None:
     # Another rate is another signature; the state stays where it is and is not traced by place.
     rates = np.full(1, 0.1, np.float32)
     check(fn(state, rates), jit(step)(init_after(), rates))
-    gradient = jax.grad(lambda w: fn({"w": w, "m": init()["m"]}, RATE)[1])(init()["w"])
-    want = jax.grad(lambda w: step({"w": w, "m": init()["m"]}, RATE)[1])(init()["w"])
-    check(gradient, want)
+
+    def loss(step: Any) -> Any:
+        return jit(jax.grad(lambda w: step({"w": w, "m": init()["m"]}, RATE)[1]))
+
+    check(loss(fn)(init()["w"]), loss(step)(init()["w"]))
     traced = fn.trace(state, RATE)
     assert traced.out_info[0]["w"]["a"].shape == (LAYERS, 3, 4)
     assert len(traced.lower().program.arguments) == 4 * len(EVEN) + 3
