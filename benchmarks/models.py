@@ -75,8 +75,12 @@ def transformer(
     vocabulary: int = 512,
     length: int = 128,
     batch: int = 8,
+    scanned: bool = False,
 ) -> tuple[Step, tuple[Tree, Tree]]:
-    """A decoder-only transformer (pre-norm, GELU, learned positions, tied head) on tokens."""
+    """A decoder-only transformer (pre-norm, GELU, learned positions, tied head) on tokens.
+
+    ``scanned``: its layers are stacked in one array for each parameter, and scanned over.
+    """
     layer = {
         "norm1": {"scale": _f32(width), "bias": _f32(width)},
         "qkv": {"w": _f32(width, 3 * width), "b": _f32(3 * width)},
@@ -88,7 +92,11 @@ def transformer(
     params = {
         "embed": _f32(vocabulary, width),
         "positions": _f32(length, width),
-        "layers": [layer] * layers,
+        "layers": (
+            jax.tree.map(lambda leaf: _f32(layers, *leaf.shape), layer)
+            if scanned
+            else [layer] * layers
+        ),
         "norm": {"scale": _f32(width), "bias": _f32(width)},
     }
 
@@ -110,10 +118,17 @@ def transformer(
         tokens, targets = batch
         x = params["embed"][tokens] + params["positions"]
         mask = jnp.tril(jnp.ones((length, length), bool))
-        for p in params["layers"]:
+
+        def block(x: jax.Array, p: Tree) -> tuple[jax.Array, None]:
             x = x + attention(p, norm(p["norm1"], x), mask)
             h = jax.nn.gelu(norm(p["norm2"], x) @ p["up"]["w"] + p["up"]["b"])
-            x = x + h @ p["down"]["w"] + p["down"]["b"]
+            return x + h @ p["down"]["w"] + p["down"]["b"], None
+
+        if scanned:
+            x, _ = jax.lax.scan(block, x, params["layers"])
+        else:
+            for p in params["layers"]:
+                x, _ = block(x, p)
         logits = norm(params["norm"], x) @ params["embed"].T
         picked = jnp.take_along_axis(jax.nn.log_softmax(logits), targets[..., None], axis=-1)
         return -jnp.mean(picked)
