@@ -71,6 +71,18 @@ class ProfileOptions:
     compiler_options: tuple[tuple[str, Any], ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class Sampler:
+    """``samples`` of ``tasks``, by fingerprint and kind."""
+
+    tasks: tuple[tuple[tuple[str, str], CompiledTask], ...]
+    samples: TaskSampler
+
+    def run(self, repeats: int) -> None:
+        """See ``TaskSampler.run``."""
+        self.samples.run(repeats)
+
+
 class Profiler:
     """Measures for one function on ``declared``, whose device ``d`` is ``devices[d]``."""
 
@@ -130,47 +142,46 @@ class Profiler:
         return compiled
 
     def _measure(self, compiled: Sequence[CompiledTask], chosen: Sequence[int]) -> None:
-        wanted: dict[tuple[str, str], tuple[CompiledTask, Subject]] = {}
-        for index in chosen:
-            task = compiled[index].operation
+        tasks = [compiled[index] for index in chosen]
+        for each in tasks:
+            structure, kind = self._key(each)
+            entry = self._known[kind].tasks.get(structure)
+            if entry is not None and is_told_by_fingerprint(each.operation):
+                self._used.setdefault((structure, kind), entry)
+        sampler = self.sampler([each for each in tasks if self._key(each) not in self._used])
+        sampler.run(self.options.repeats)
+        self.take(sampler)
+
+    def sampler(self, tasks: Sequence[CompiledTask]) -> Sampler:
+        """Takes samples of those of ``tasks`` that can be measured, each distinct one once."""
+        chosen: dict[tuple[str, str], CompiledTask] = {}
+        subjects: list[Subject] = []
+        for each in tasks:
+            task = each.operation
             device = self.declared.devices[device_of(task)]
-            key = (fingerprint(task), device.kind)
-            if key in self._used or key in wanted:
-                continue
-            entry = self._known[device.kind].tasks.get(key[0])
-            told = is_told_by_fingerprint(task)
-            if entry is not None and told:
-                self._used[key] = entry
-                continue
             cost = task.attributes.get("baechi.cost")
             assert isinstance(cost, Cost)
             types = tuple(unplaced(value.type) for value in task.operands)
-            needed = takes_bytes(
-                types, [unplaced(r.type) for r in task.results], cost.temporary_bytes
-            )
-            if not is_measurable(task) or needed > device.usable_bytes:
+            results = [unplaced(result.type) for result in task.results]
+            needed = takes_bytes(types, results, cost.temporary_bytes)
+            key = self._key(each)
+            if key in chosen or not is_measurable(task) or needed > device.usable_bytes:
                 continue
+            chosen[key] = each
             expected = cost.seconds[self.declared.kinds.index(device.kind)]
-            wanted[key] = (
-                compiled[index],
-                Subject(
-                    str(compiled[index]),
-                    compiled[index].executable,
-                    compiled[index].device,
-                    types,
-                    expected,
-                    cost.output_bytes,
-                ),
+            subjects.append(
+                Subject(str(each), each.executable, each.device, types, expected, cost.output_bytes)
             )
-        sampler = TaskSampler(
-            [subject for _, subject in wanted.values()], self.budget, self.options.progress
-        )
-        sampler.run(self.options.repeats)
+        samples = TaskSampler(subjects, self.budget, self.options.progress)
+        return Sampler(tuple(chosen.items()), samples)
+
+    def take(self, sampler: Sampler) -> None:
+        """Know what ``sampler`` found, and keep it in the cache."""
         new: dict[str, Costs] = {}
-        for (key, (item, _)), found in zip(wanted.items(), sampler.measurements, strict=True):
+        for (key, each), found in zip(sampler.tasks, sampler.samples.measurements, strict=True):
             if found is None:
                 continue
-            task, body = item.operation, item.operation.body
+            task, body = each.operation, each.operation.body
             entry = TaskEntry(
                 found.seconds,
                 found.samples,
@@ -188,6 +199,9 @@ class Profiler:
                 new.setdefault(key[1], Costs()).tasks[key[0]] = entry
         for kind, costs in new.items():
             self._add(kind, costs)
+
+    def _key(self, each: CompiledTask) -> tuple[str, str]:
+        return fingerprint(each.operation), self._kind(device_of(each.operation))
 
     def _heaviest_elsewhere(self, program: Program, kind: str) -> list[int]:
         """Tasks that the plan does not run on ``kind``, the heaviest of all first."""

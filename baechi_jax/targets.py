@@ -63,14 +63,15 @@ def place_target(
     *,
     topology: Topology,
     placer: str,
-    pipeline: str | None,
+    pipeline: str | None = None,
     donate_argnums: tuple[int, ...] | None,
-    dump_folder: Path | None,
+    dump_folder: Path | None = None,
+    **options: Any,
 ) -> PlacedFunction:
     """The target's function, placed anew for ``topology``.
 
     What ``jax.jit`` or ``baechi.place`` was told about the function's arguments is kept, unless
-    ``donate_argnums`` is given.
+    ``donate_argnums`` is given. ``options`` are more of those of ``place``.
     """
     from baechi_jax.place import PlacedFunction, place
 
@@ -87,6 +88,7 @@ def place_target(
         placer=placer,
         pipeline=pipeline,
         dump_folder=dump_folder,
+        **options,
         **given,
     )
     assert isinstance(placed, PlacedFunction)

@@ -193,6 +193,16 @@ def cache_files(folder: Path) -> list[Path]:
     return sorted(folder.glob("*.json")) if folder.is_dir() else []
 
 
+def is_ours(path: Path) -> bool:
+    """Whether ``path`` was written here: by any release, perhaps cut off since."""
+    try:
+        with open(path, encoding="utf-8") as stream:
+            start = stream.read(200)
+    except (OSError, UnicodeDecodeError):
+        return False
+    return f'"format": "{FORMAT}"' in start
+
+
 def read_costs(path: Path) -> tuple[Costs, dict[str, str]]:
     """What a file holds, and of which environment. Raises CostCacheError saying what is wrong."""
     try:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import click
 
-from baechi_jax.cli import explain, plan, saved, topology, workloads
+from baechi_jax.cli import explain, plan, profile, saved, topology, workloads
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -24,5 +24,6 @@ main.add_command(saved.show)
 main.add_command(explain.explain)
 main.add_command(saved.simulate)
 main.add_command(topology.topology)
+main.add_command(profile.profile)
 main.add_command(workloads.place)
 main.add_command(workloads.evaluate)

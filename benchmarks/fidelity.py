@@ -1,0 +1,192 @@
+"""Fidelity: is the predicted step time that of a real step?
+
+The benchmarks' models and those of the zoo (``tests/zoo``) whose packages are installed, each under
+``auto`` with ``costs="profile"``: on four virtual CPU devices that share a limit which one device
+cannot meet, and on one device. Planning measures the tasks; then, round by round, each task of the
+plan is measured once more and one step is run, so that a load on the machine falls on both alike,
+and the plan's step is simulated with the medians. An error is ``|predicted / measured - 1|``.
+
+- ``median_error``, ``worst_error``: over all models and both numbers of devices.
+- ``planned``: the same for the prediction that the plan came with, whose measurements are older.
+- ``control``: what the machine itself does to the figure: the median step of the even rounds
+  against that of the odd ones, in the median and at worst.
+
+Ends with one JSON line.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+os.environ["XLA_FLAGS"] = (
+    os.environ.get("XLA_FLAGS", "") + " --xla_force_host_platform_device_count=4"
+)
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
+import jax
+import models
+
+import baechi_jax as baechi
+from baechi_jax.profiled import ProfileOptions, Profiler
+from baechi_jax.units import format_bytes
+
+DEVICES = 4
+
+
+@dataclass(frozen=True)
+class Case:
+    """A training step, and the share of the one-device peak that each of four devices has."""
+
+    name: str
+    build: Callable[[], tuple[Any, tuple[Any, ...]]]
+    share: float = 0.5
+    settings: Callable[[], contextlib.AbstractContextManager[Any]] = contextlib.nullcontext
+
+
+def cases() -> Iterator[Case]:
+    """The benchmarks' own models, then the zoo's."""
+
+    def own(make: Callable[[], Any]) -> Callable[[], tuple[Any, tuple[Any, ...]]]:
+        def build() -> tuple[Any, tuple[Any, ...]]:
+            step, shapes = make()
+            return step, models.materialise(shapes)
+
+        return build
+
+    yield Case("mlp", own(models.mlp))
+    yield Case("transformer", own(lambda: models.transformer(layers=4)))
+    yield Case("resnet", own(lambda: models.resnet(blocks=4, batch=16)))
+    try:
+        from tests.zoo.registry import ENTRIES
+    except ImportError:
+        return
+    for entry in ENTRIES:
+        if not entry.missing() and not entry.one_device:
+            yield Case(entry.name, entry.build, entry.share, entry.settings)
+
+
+def one_device_bytes(step: Any, arguments: Any) -> int:
+    """What ``jax.jit`` of ``step`` takes on one device."""
+    stats = jax.jit(step, donate_argnums=0).lower(*arguments).compile().memory_analysis()
+    return int(
+        stats.argument_size_in_bytes
+        + stats.output_size_in_bytes
+        - stats.alias_size_in_bytes
+        + stats.temp_size_in_bytes
+    )
+
+
+def measure(case: Case, devices: int, options: argparse.Namespace, folder: Path) -> dict[str, Any]:
+    """Plan, then tasks and steps in turn."""
+    step, arguments = case.build()
+    here = jax.devices()[:devices]
+    if devices == 1:
+        topology = baechi.local_topology(devices=here)
+    else:
+        limit = int(case.share * one_device_bytes(step, arguments))
+        topology = baechi.local_topology(limit, here)
+    placed = baechi.place(
+        step,
+        topology=topology,
+        donate_argnums=0,
+        costs="profile",
+        profile_folder=folder,
+        profile_seconds=options.seconds,
+    )
+    started = time.perf_counter()
+    compiled = placed.lower(*arguments).compile()
+    plan_seconds = time.perf_counter() - started
+    plan = compiled.plan
+    planned = plan.step_seconds
+    profiler = Profiler(topology, here, ProfileOptions(1e9, folder=folder))
+    sampler = profiler.sampler(compiled.executor.tasks)
+    state, *rest = baechi.device_put(arguments, compiled.input_shardings[0])
+    for _ in range(2):
+        state, *_ = jax.block_until_ready(compiled(state, *rest))
+    seconds: list[float] = []
+    for round_ in range(options.rounds):
+        sampler.run(round_ + 1)
+        started = time.perf_counter()
+        state, *_ = jax.block_until_ready(compiled(state, *rest))
+        seconds.append(time.perf_counter() - started)
+    profiler.take(sampler)
+    profiler.refresh(plan.module)
+    measured = statistics.median(seconds)
+    halves = [statistics.median(seconds[start::2]) for start in range(2)]
+    row = {
+        "model": case.name,
+        "devices": devices,
+        "used": len(plan.devices_used),
+        "limit": format_bytes(topology.devices[0].usable_bytes),
+        "tasks": len(compiled.executor.tasks),
+        "predicted": plan.step_seconds,
+        "planned": planned,
+        "measured": measured,
+        "error": abs(plan.step_seconds / measured - 1),
+        "planned_error": abs(planned / measured - 1),
+        "control": abs(halves[0] / halves[1] - 1),
+        "plan_seconds": round(plan_seconds, 1),
+    }
+    print(json.dumps(row), file=sys.stderr, flush=True)
+    return row
+
+
+def main() -> None:
+    """Measure every model and print the JSON line."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--models", nargs="*", help="their names; by default all")
+    parser.add_argument("--devices", type=int, nargs="*", default=[DEVICES, 1])
+    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--seconds", type=float, default=10.0, help="of measuring while planning")
+    options = parser.parse_args()
+    rows: list[dict[str, Any]] = []
+    failed: dict[str, str] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        for case in cases():
+            if options.models and case.name not in options.models:
+                continue
+            for devices in options.devices:
+                try:
+                    with case.settings():
+                        rows.append(measure(case, devices, options, Path(folder)))
+                except Exception as error:
+                    failed[f"{case.name} on {devices}"] = f"{type(error).__name__}: {error}"[:300]
+                    print(f"{case.name} on {devices}: {error}", file=sys.stderr, flush=True)
+                jax.clear_caches()
+
+    def spread(key: str) -> tuple[float, float]:
+        values = [row[key] for row in rows] or [float("nan")]
+        return round(statistics.median(values), 4), round(max(values), 4)
+
+    median, worst = spread("error")
+    result = {
+        "benchmark": "fidelity",
+        "median_error": median,
+        "worst_error": worst,
+        "planned": spread("planned_error"),
+        "control": spread("control"),
+        "models": {
+            f"{row['model']} on {row['devices']}": {
+                key: round(row[key], 6)
+                for key in ("predicted", "planned", "measured", "error", "control")
+            }
+            for row in rows
+        },
+        "failed": failed,
+    }
+    print(json.dumps(result))
+
+
+if __name__ == "__main__":
+    main()
