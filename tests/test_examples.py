@@ -46,6 +46,12 @@ def test_the_quickstart_is_true(tmp_path: Path) -> None:
     assert (tmp_path / "plan.html").exists()
 
 
+@pytest.mark.slow
+def test_the_page_on_stacked_state_is_true(tmp_path: Path) -> None:
+    output = _run(_blocks("docs/stacked-state.md"), tmp_path)
+    assert "layers 0 on cpu:" in output or "NamedSharding" in output
+
+
 @pytest.mark.parametrize("machine", ["two-kinds", "four-small"])
 def test_the_example_machines(machine: str, tmp_path: Path) -> None:
     result = CliRunner().invoke(
