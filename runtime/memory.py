@@ -18,11 +18,15 @@ import jax.numpy as jnp
 
 from baechi_jax.ir.core import Operation
 from baechi_jax.ir.cost import DeviceMemory
+from baechi_jax.ir.types import TensorType, nbytes, unplaced
 from baechi_jax.passes.memory_measured import temporaries_beyond
 from baechi_jax.runtime.compile import CompiledTask
 from baechi_jax.runtime.errors import ExecutionError
 from baechi_jax.runtime.execute import Executor
 from baechi_jax.runtime.instructions import Instruction, Run
+
+#: Bytes of a pointer.
+_POINTER = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,13 +109,13 @@ def _while_running(executor: Executor, item: Instruction) -> list[int]:
     extra = [0] * len(executor.devices)
     if isinstance(item, Run):
         task = executor.tasks[item.task]
-        found = task.executable.memory()
+        found = _figures(task)
         if found is None:
             raise ExecutionError(
                 f"the backend of {task.device} does not say what {task} takes, so the memory of a "
                 "step cannot be measured there; call the function itself"
             )
-        _, result_bytes, taken_bytes, temporary_bytes = found
+        result_bytes, taken_bytes, temporary_bytes = found
         device = executor.devices.index(task.device)
         extra[device] = temporary_bytes + result_bytes - taken_bytes
     return extra
@@ -126,12 +130,28 @@ def compiled_temporaries(tasks: Sequence[CompiledTask]) -> dict[Operation, int]:
     """
     found: dict[Operation, int] = {}
     for task in tasks:
-        figures = task.executable.memory()
+        figures = _figures(task)
         if figures is not None:
-            _, result_bytes, taken_bytes, temporary_bytes = figures
+            result_bytes, taken_bytes, temporary_bytes = figures
             beyond = temporaries_beyond(task.operation, result_bytes, taken_bytes)
             found[task.operation] = max(0, temporary_bytes + beyond)
     return found
+
+
+def _figures(task: CompiledTask) -> tuple[int, int, int] | None:
+    """Bytes of results, of results that lie in operands, of temporaries; None if nobody knows.
+
+    XLA counts the table of pointers to several results with them; no array has it, and a plan is
+    not made again for it.
+    """
+    found = task.executable.memory()
+    if found is None:
+        return None
+    _, result_bytes, taken_bytes, temporary_bytes = found
+    count = sum(isinstance(unplaced(r.type), TensorType) for r in task.operation.results)
+    table = _POINTER * count if count > 1 else 0
+    planned = sum(nbytes(result.type) for result in task.operation.results)
+    return max(planned, result_bytes - table), taken_bytes, temporary_bytes
 
 
 def _held(slots: Sequence[Any], index: dict[jax.Device, int]) -> list[int]:
