@@ -66,6 +66,7 @@ class Buffers:
 
     The first ``input_count`` buffers are inputs; ``internal`` are kernels that allocate for
     themselves while they run; ``in_place`` those whose result takes over an operand, and which.
+    ``carried`` maps the result of a loop to the operand that it starts from, and takes over too.
     """
 
     def __init__(
@@ -74,11 +75,13 @@ class Buffers:
         input_count: int,
         internal: Mapping[int, int],
         in_place: Mapping[int, int],
+        carried: Mapping[int, int],
     ) -> None:
         self.kernels = kernels
         self.input_count = input_count
         self.internal = internal
         self.in_place = in_place
+        self.carried = carried
         buffers, count = len(kernels.sizes), len(kernels.writes)
         self.maker = maker = [-1] * buffers
         for kernel, writes in enumerate(kernels.writes):
@@ -153,6 +156,8 @@ class Buffers:
                 copies_in.append(source)
                 if not ordered:
                     copies_out.add(result)
+            elif self.carried.get(result) == source:
+                continue
             elif maker in readers and not self.kernels.reads[maker].get(source, False):
                 copies_out.add(result)
         return copies_in, copies_out

@@ -26,6 +26,12 @@ _IN_PLACE = frozenset(
     }
 )
 
+#: Loops, which carry their values in place, and what counts the operands before those.
+_FIRST_CARRIED = {
+    "jax.while": ("cond_nconsts", "body_nconsts"),
+    "jax.scan": ("num_consts",),
+}
+
 
 def temporary_bytes(
     ops: Sequence[Operation],
@@ -48,6 +54,7 @@ def buffers_of(lowered: Lowered, kernels: Kernels) -> Buffers:
     """The buffers of a task whose kernels are known."""
     internal: dict[int, int] = {}
     in_place: dict[int, int] = {}
+    carried: dict[int, int] = {}
     for kernel, nodes in enumerate(kernels.nodes):
         if not nodes:
             continue
@@ -57,10 +64,24 @@ def buffers_of(lowered: Lowered, kernels: Kernels) -> Buffers:
             continue
         if op.name in _IN_PLACE:
             in_place[kernel] = next(iter(kernels.reads[kernel]), -1)
+        if op.name in _FIRST_CARRIED:
+            carried.update(_carried(op, lowered.reads[last], lowered.writes[last]))
         own = _own_bytes(op)
         if own:
             internal[kernel] = own
-    return Buffers(kernels, lowered.input_count, internal, in_place)
+    return Buffers(kernels, lowered.input_count, internal, in_place, carried)
+
+
+def _carried(op: Operation, reads: Sequence[int], writes: Sequence[int]) -> dict[int, int]:
+    """What a loop gives of each value that it carries -> what that starts from."""
+    first = sum(_count(op, key) for key in _FIRST_CARRIED[op.name])
+    count = _count(op, "num_carry") if op.name == "jax.scan" else len(writes)
+    return dict(zip(writes[:count], reads[first : first + count]))
+
+
+def _count(op: Operation, key: str) -> int:
+    value = op.attributes.get(key, 0)
+    return value if isinstance(value, int) else 0
 
 
 def shared_buffers(
