@@ -18,6 +18,7 @@ from baechi_jax.ir.core import Module
 from baechi_jax.ir.cost import DeviceMemory
 from baechi_jax.ir.errors import PassError
 from baechi_jax.ir.function import argument_attributes, set_argument_attributes
+from baechi_jax.ir.pieces import argument_pieces, leaves
 from baechi_jax.ir.topology import Topology
 from baechi_jax.passes.cost.measured import MeasuredCosts
 from baechi_jax.passes.memory_measured import (
@@ -34,6 +35,7 @@ from baechi_jax.passes.plan_errors import MemoryLimitError
 from baechi_jax.passes.registry import Pass
 from baechi_jax.passes.tasks import tasks_of
 from baechi_jax.passes.use_measured_costs import UseMeasuredCosts
+from baechi_jax.placed_state import Layers, PlacedLayers, device_of_layers
 from baechi_jax.units import format_bytes
 
 _log = logging.getLogger(__name__)
@@ -164,18 +166,21 @@ def apply_decisions(
 def decisions_of(plan: Module) -> ApplyDecisions:
     """The decisions of a plan; raises PassError when it holds none."""
     decisions = plan.attributes.get("baechi.decisions")
-    devices: list[int] = []
-    for entry in argument_attributes(plan.main):
+    arguments: list[PlacedLayers] = []
+    pieces = argument_pieces(plan.main)
+    for entry, piece in zip(argument_attributes(plan.main), pieces, strict=True):
         place = entry.get("baechi.devices")
         if not isinstance(place, tuple) or len(place) != 1 or not isinstance(place[0], int):
             raise PassError("an argument of the plan has no device (baechi.devices)")
-        devices.append(place[0])
+        start, stop = (0, None) if piece is None else (piece.start, piece.stop)
+        arguments.append(PlacedLayers(start, stop, place[0]))
+    placed = tuple(tuple(arguments[index] for index in leaf) for leaf in leaves(pieces))
     if not isinstance(decisions, DictAttr) or not all(
         isinstance(device, int) for device in decisions.values()
     ):
         raise PassError("the plan holds no decisions (baechi.decisions)")
     chosen = tuple(device for device in decisions.values() if isinstance(device, int))
-    return ApplyDecisions(tuple(decisions), chosen, tuple(devices))
+    return ApplyDecisions(tuple(decisions), chosen, placed)
 
 
 # Passes of the planner --------------------------------------------------------------------------
@@ -203,14 +208,18 @@ class RecordDecisions(Pass):
 
 @dataclass(frozen=True, slots=True)
 class ApplyDecisions(Pass):
-    """Place as a saved plan did: task ``tasks[i]`` on ``devices[i]``, in that order."""
+    """Place as a saved plan did: task ``tasks[i]`` on ``devices[i]``, in that order.
+
+    ``arguments[i]`` says where the layers of argument ``i`` lie, closed-over constants counted, in
+    the pieces of the finished plan: those at hand may be smaller.
+    """
 
     name: ClassVar[str] = "apply-decisions"
     summary: ClassVar[str] = "place as a saved plan did"
 
     tasks: tuple[str, ...]
     devices: tuple[int, ...]
-    argument_devices: tuple[int, ...]
+    arguments: tuple[Layers, ...]
 
     def run(self, module: Module) -> None:
         """Set ``baechi.devices`` and the order of the tasks."""
@@ -223,15 +232,23 @@ class ApplyDecisions(Pass):
                 f"difference: '{odd[0]}'); the plan was made by another release: plan again"
             )
         entries = argument_attributes(func)
-        if len(entries) != len(self.argument_devices):
+        pieces = argument_pieces(func)
+        ranges = leaves(pieces)
+        if len(ranges) != len(self.arguments):
             raise PassError(
-                f"the plan places {len(self.argument_devices)} arguments, this trace has "
-                f"{len(entries)}"
+                f"the plan places {len(self.arguments)} arguments, this trace has {len(ranges)}"
             )
         for name, device in zip(self.tasks, self.devices, strict=True):
             found[name].attributes["baechi.devices"] = (device,)
-        for entry, device in zip(entries, self.argument_devices, strict=True):
-            entry["baechi.devices"] = (device,)
+        for layers, members in zip(self.arguments, ranges, strict=True):
+            for index in members:
+                place = device_of_layers(layers, pieces[index])
+                if place is None:
+                    raise PassError(
+                        f"the plan has argument {entries[index].get('baechi.name', index)} on "
+                        "several devices; it was made by another release: plan again"
+                    )
+                entries[index]["baechi.devices"] = (place,)
         set_argument_attributes(func, entries)
         func.body.set_ops([*(found[name] for name in self.tasks), func.body.terminator])
 

@@ -11,9 +11,16 @@ import numpy as np
 import pytest
 
 import baechi_jax as baechi
+from baechi_jax.ir.pieces import Piece
 from baechi_jax.ir.topology import Device, Topology
 from baechi_jax.place import PlacedFunction
-from baechi_jax.placed_state import PlacedLayers, PlacedLeaf, Wanted, leaves_like
+from baechi_jax.placed_state import (
+    PlacedLayers,
+    PlacedLeaf,
+    Wanted,
+    device_of_layers,
+    leaves_like,
+)
 
 LAYERS, WIDTH, VOCABULARY = 4, 64, 32
 
@@ -207,3 +214,17 @@ def test_shapes_must_agree() -> None:
 def test_bare_positions_say_nothing() -> None:
     known = [leaf("args[0][0]", 1), leaf("args[1][0]", 2)]
     assert devices_like([want("batch[0]")], known) == [None]
+
+
+@pytest.mark.parametrize(
+    ("piece", "device"),
+    [((0, 1), 2), ((1, 2), 2), ((0, 3), 2), ((3, 2), 0), ((2, 2), None), (None, None)],
+)
+def test_a_piece_lies_where_all_its_layers_lie(
+    piece: tuple[int, int] | None, device: int | None
+) -> None:
+    layers = (PlacedLayers(0, 3, 2), PlacedLayers(3, 5, 0))
+    found = None if piece is None else Piece(0, *piece, 5)
+    assert device_of_layers(layers, found) == device
+    # A leaf that is whole there is on one device with each of its layers.
+    assert device_of_layers((PlacedLayers(0, None, 1),), found) == 1

@@ -125,6 +125,15 @@ def test_trained_and_evaluated(train: PlacedFunction, initialise: PlacedFunction
     np.testing.assert_allclose(total(state["params"]), want, rtol=1e-4)
 
 
+def test_a_saved_plan_is_repeated(
+    train: PlacedFunction, initialise: PlacedFunction, tmp_path: Path
+) -> None:
+    shapes = jax.eval_shape(init, jax.random.key(0))
+    train.plan(shapes, X).save(tmp_path / "plan.mlir")
+    again = baechi.place(step, plan=tmp_path / "plan.mlir", donate_argnums=0)
+    assert again.input_shardings(shapes, X) == train.input_shardings(shapes, X)
+
+
 def test_plain_checkpoint(
     train: PlacedFunction, initialise: PlacedFunction, tmp_path: Path
 ) -> None:
