@@ -85,23 +85,11 @@ def examine(entry: Entry, *, share: float | None = None, steps: int = 3) -> Outc
         return _examine(entry, step, arguments, share or entry.share, steps)
 
 
-def one_device_bytes(compiled: Any) -> int:
-    """What a compiled step takes on one device."""
-    stats = compiled.memory_analysis()
-    return int(
-        stats.argument_size_in_bytes
-        + stats.output_size_in_bytes
-        - stats.alias_size_in_bytes
-        + stats.temp_size_in_bytes
-    )
-
-
 def _examine(
     entry: Entry, step: Any, arguments: tuple[Any, ...], share: float, steps: int
 ) -> Outcome:
     again = jax.tree.map(lambda array: array.copy(), arguments)  # both runs donate
-    jitted = jax.jit(step, donate_argnums=0).lower(*arguments).compile()
-    whole = one_device_bytes(jitted)
+    jitted, whole = _jitted(step, arguments)
     shaken, _ = _run(jitted, shake(arguments), steps)
     wanted, one_device_seconds = _run(jitted, arguments, steps)
 
@@ -115,7 +103,7 @@ def _examine(
     compiled = lowered.compile()
     again = _put(again, compiled)
     first, memory = compiled.measure_memory(*again)
-    found = [jax.tree.map(Kept, first)]
+    found = [keep(first)]
     rest, step_seconds = _run(placed, (first[0], *again[1:]), steps - 1)
     found += rest
     wrong: list[str] = []
@@ -145,6 +133,36 @@ def _examine(
     )
 
 
+def _jitted(step: Any, arguments: tuple[Any, ...]) -> tuple[Any, int]:
+    """``jax.jit(step, donate_argnums=0)``, compiled, and the bytes that it takes on one device.
+
+    Compiled for the leaves: ``jax.jit(step).lower`` builds the classes of the arguments around what
+    is no array, which jmp's refuse.
+    """
+    leaves, tree = jax.tree.flatten(arguments)
+    structure: list[Any] = []
+
+    def flat(*leaves: Any) -> list[Any]:
+        found, result_tree = jax.tree.flatten(step(*jax.tree.unflatten(tree, leaves)))
+        structure[:] = [result_tree]
+        return found
+
+    donated = tuple(range(len(jax.tree.leaves(arguments[0]))))
+    compiled = jax.jit(flat, donate_argnums=donated).lower(*leaves).compile()
+    stats = compiled.memory_analysis()
+    nbytes = (
+        stats.argument_size_in_bytes
+        + stats.output_size_in_bytes
+        - stats.alias_size_in_bytes
+        + stats.temp_size_in_bytes
+    )
+
+    def run(*arguments: Any) -> Any:
+        return jax.tree.unflatten(structure[0], compiled(*jax.tree.leaves(arguments)))
+
+    return run, int(nbytes)
+
+
 def _put(arguments: tuple[Any, ...], compiled: Any) -> tuple[Any, ...]:
     """``arguments`` where a compiled step wants them."""
     try:
@@ -165,7 +183,7 @@ def _run(function: Any, arguments: tuple[Any, ...], steps: int) -> tuple[list[An
         start = time.perf_counter()
         results = jax.block_until_ready(function(*arguments))
         seconds.append(time.perf_counter() - start)
-        kept.append(jax.tree.map(Kept, results))
+        kept.append(keep(results))
         arguments = (results[0], *arguments[1:])
     return kept, min(seconds)
 
@@ -179,20 +197,15 @@ class Comparison:
     noisy: int
 
 
-def compare(wanted: Any, found: Any, near: Any, tolerance: float) -> Comparison:
-    """Compare trees of ``Kept``; ``near`` is ``wanted`` from slightly other inputs."""
-    structures = jax.tree.structure(found), jax.tree.structure(wanted)
-    if structures[0] != structures[1]:
-        return Comparison((f"structure {structures[0]}, not {structures[1]}",), 0.0, 0)
+def compare(wanted: KeptTree, found: KeptTree, near: KeptTree, tolerance: float) -> Comparison:
+    """Compare results; ``near`` is ``wanted`` from slightly other inputs."""
+    if found.structure != wanted.structure:
+        return Comparison((f"structure {found.structure}, not {wanted.structure}",), 0.0, 0)
     problems: list[str] = []
     worst, noisy = 0.0, 0
-    for (path, one), other, third in zip(
-        jax.tree_util.tree_leaves_with_path(wanted),
-        jax.tree.leaves(found),
-        jax.tree.leaves(near),
-        strict=True,
+    for where, one, other, third in zip(
+        wanted.paths, wanted.leaves, found.leaves, near.leaves, strict=True
     ):
-        where = jax.tree_util.keystr(path)
         if one.type != other.type:
             problems.append(f"{where} is {other.type}, not {one.type}")
             continue
@@ -228,7 +241,7 @@ def _root_mean_square(difference: np.ndarray) -> float:
 
 
 class Kept:
-    """A result on the host, with its type; a leaf of a tree."""
+    """An array of a result, on the host, with its type."""
 
     __slots__ = ("type", "value")
 
@@ -236,6 +249,22 @@ class Kept:
         weak = " weak" if getattr(array, "weak_type", False) else ""
         self.type = f"{array.dtype}{list(array.shape)}{weak}"
         self.value = np.asarray(_raw(array)).copy()
+
+
+@dataclass(frozen=True, slots=True)
+class KeptTree:
+    """A result, on the host. No tree: classes of the state may refuse what is no array."""
+
+    structure: Any
+    paths: tuple[str, ...]
+    leaves: tuple[Kept, ...]
+
+
+def keep(results: Any) -> KeptTree:
+    """A copy of ``results``."""
+    leaves, structure = jax.tree_util.tree_flatten_with_path(results)
+    paths = tuple(jax.tree_util.keystr(path) for path, _ in leaves)
+    return KeptTree(structure, paths, tuple(Kept(leaf) for _, leaf in leaves))
 
 
 def _difference(left: np.ndarray, right: np.ndarray) -> np.ndarray:
