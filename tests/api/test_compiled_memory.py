@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import baechi_jax as baechi
 from baechi_jax.compiled_memory import ROUNDS
@@ -204,3 +207,75 @@ def test_only_waits_change_where_the_placement_fits(
     assert len(calls) == 2
     assert "the host waits more often" in caplog.text
     assert placed.plan(*shapes()).module.attributes["baechi.decisions"] == devices
+
+
+# Random functions ---------------------------------------------------------------------------------
+
+_LAYERS: tuple[Callable[[Any, Any], Any], ...] = (
+    lambda x, w: jnp.tanh(x @ w),
+    lambda x, w: jax.nn.softmax(x @ x.T) @ x,
+    lambda x, w: x + jnp.sort(x, axis=0) * w[0],
+    lambda x, w: (x - x.mean(1, keepdims=True)) * w[0],
+    lambda x, w: jnp.cumsum(x, axis=1) @ (w.T * w),
+    lambda x, w: jnp.where(x > 0, x, jnp.exp(x)) + jnp.roll(x, 1, axis=1),
+)
+
+
+def _training_step(kinds: list[int]) -> Any:
+    def loss(params: Any, x: Any) -> Any:
+        for kind, w in zip(kinds, params, strict=True):
+            x = _LAYERS[kind](x, w)
+        return jnp.mean(x**2)
+
+    def train(params: Any, x: Any) -> Any:
+        value, grads = jax.value_and_grad(loss)(params, x)
+        return jax.tree.map(lambda p, g: p - 0.01 * g, params, grads), value
+
+    return train
+
+
+def _check_random_step(kinds: list[int], rows: int, share: float) -> None:
+    """Within the limit and exactly as said, or refused; values are ``jax.jit``'s."""
+    train = _training_step(kinds)
+    rng = np.random.default_rng(0)
+
+    def draw(*shape: int) -> jax.Array:
+        return jnp.asarray(rng.normal(0, 0.2, shape), jnp.float32)
+
+    arguments = [draw(32, 32) for _ in kinds], draw(rows, 32)
+    stats: Any = jax.jit(train, donate_argnums=0).lower(*arguments).compile().memory_analysis()
+    whole = stats.argument_size_in_bytes + stats.temp_size_in_bytes
+    limit = int(share * whole)
+    placed = baechi.place(train, topology=machine(limit, 3), donate_argnums=0)
+    try:
+        lowered = placed.lower(*arguments)
+        compiled = lowered.compile()
+    except InfeasiblePlacementError:
+        assert share < 1.1, "one device holds it"
+        return
+    wanted = jax.jit(train)(*arguments)
+    found, memory = compiled.measure_memory(*jax.device_put(arguments, compiled.input_shardings[0]))
+    assert memory.peak_bytes == lowered.plan.peak_bytes
+    assert max(memory.peak_bytes) <= limit
+    VerifyPlan().run(lowered.plan.module)
+    same(found, wanted)
+
+
+_STEPS = (
+    st.lists(st.integers(0, len(_LAYERS) - 1), min_size=2, max_size=4),
+    st.sampled_from([8, 96, 200]),
+    st.floats(0.45, 1.3),
+)
+
+
+@settings(max_examples=2, deadline=None)
+@given(*_STEPS)
+def test_random_steps(kinds: list[int], rows: int, share: float) -> None:
+    _check_random_step(kinds, rows, share)
+
+
+@pytest.mark.slow
+@settings(max_examples=40, deadline=None)
+@given(*_STEPS)
+def test_many_random_steps(kinds: list[int], rows: int, share: float) -> None:
+    _check_random_step(kinds, rows, share)
