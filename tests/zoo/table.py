@@ -11,6 +11,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from tests.zoo.registry import ENTRIES, ZOO
@@ -75,10 +76,20 @@ def write(rows: dict[str, list[str]], page: Path = PAGE) -> None:
     text = page.read_text(encoding="utf-8")
     before, rest = text.split(BEGIN)
     old, after = rest.split(END)
-    known = {row[0]: row for line in old.splitlines() if (row := _cells(line)) and row[0] in ZOO}
+    # What an entry shows stands in the registry.
+    known = {
+        cells[0]: [cells[0], *cells[2:]]
+        for line in old.splitlines()
+        if (cells := _cells(line)) and cells[0] in ZOO
+    }
     known.update(rows)
-    lines = ["| " + " | ".join(HEADINGS) + " |", "| " + " | ".join("---" for _ in HEADINGS) + " |"]
-    lines += ["| " + " | ".join(known[e.name]) + " |" for e in ENTRIES if e.name in known]
+    name, *headings = HEADINGS
+    table = [[name, "what is in it", *headings], ["---"] * (len(HEADINGS) + 1)]
+    for entry in ENTRIES:
+        if entry.name in known:
+            _, *cells = known[entry.name]
+            table.append([entry.name, entry.shows, *cells])
+    lines = ["| " + " | ".join(cells) + " |" for cells in table]
     page.write_text(before + BEGIN + "\n" + "\n".join(lines) + "\n" + END + after, encoding="utf-8")
 
 
@@ -91,12 +102,12 @@ def _line(text: str) -> str:
     return text.splitlines()[0].replace("|", "/")
 
 
-def main() -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
     """Examine the entries that are named, by default all, and write the page."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(ZOO))
     parser.add_argument("--row", action="store_true", help=argparse.SUPPRESS)
-    options = parser.parse_args()
+    options = parser.parse_args(arguments)
     if unknown := [name for name in options.names if name not in ZOO]:
         parser.error(f"no such entry: {', '.join(unknown)}; there are {', '.join(ZOO)}")
     if options.row:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -14,6 +15,7 @@ import pytest
 
 from tests.zoo.examine import KeptTree, compare, keep, shake
 from tests.zoo.registry import ENTRIES, ZOO, available
+from tests.zoo.table import BEGIN, END, HEADINGS, main, write
 
 
 def test_names_are_unique_and_builders_exist() -> None:
@@ -94,3 +96,27 @@ def test_shake_changes_floats_alone_and_little() -> None:
     np.testing.assert_allclose(near[0], arguments[0], rtol=2e-7)
     assert (near[0] != arguments[0]).any()
     np.testing.assert_array_equal(near[1], arguments[1])
+
+
+def test_the_table_keeps_what_is_not_run_again(tmp_path: Path) -> None:
+    page = tmp_path / "zoo.md"
+    page.write_text(f"before\n{BEGIN}\n{END}\nafter\n", encoding="utf-8")
+    first, second = ENTRIES[0].name, ENTRIES[1].name
+    cells = [f"c{index}" for index in range(len(HEADINGS) - 1)]
+    write({second: [second, *cells]}, page)
+    write({first: [first, *cells[::-1]]}, page)
+    lines = page.read_text(encoding="utf-8").splitlines()
+    assert lines[0] == "before"
+    assert lines[-1] == "after"
+    rows = [line for line in lines if line.startswith(f"| {first}") or second in line]
+    assert rows == [
+        f"| {first} | {ENTRIES[0].shows} | " + " | ".join(cells[::-1]) + " |",
+        f"| {second} | {ENTRIES[1].shows} | " + " | ".join(cells) + " |",
+    ]
+    assert all(line.count("|") == len(HEADINGS) + 2 for line in lines if line.startswith("|"))
+
+
+def test_unknown_names_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["haiku-resnet5"])
+    assert "no such entry: haiku-resnet5; there are haiku-resnet50" in capsys.readouterr().err
