@@ -170,7 +170,15 @@ class Profiler:
             chosen[key] = each
             expected = cost.seconds[self.declared.kinds.index(device.kind)]
             subjects.append(
-                Subject(str(each), each.executable, each.device, types, expected, cost.output_bytes)
+                Subject(
+                    str(each),
+                    each.executable,
+                    each.device,
+                    types,
+                    expected,
+                    cost.output_bytes,
+                    device.usable_bytes,
+                )
             )
         samples = TaskSampler(subjects, self.budget, self.options.progress)
         return Sampler(tuple(chosen.items()), samples)

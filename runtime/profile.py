@@ -31,15 +31,16 @@ from baechi_jax.runtime.profile_progress import Progress
 _log = logging.getLogger(__name__)
 
 #: Tasks shorter than this are run in batches that take about so long, of at most so many runs, and
-#: get twice the samples: their times scatter more.
-SHORT_SECONDS = 5e-3
+#: get twice the samples: their times scatter more. Longer ones run twice, if they take no second.
+SHORT_SECONDS = 20e-3
+LONG_SECONDS = 1.0
 LONGEST_BATCH = 16
 
 #: Inputs that are kept from sample to sample, over all tasks.
 KEPT_BYTES = 256 << 20
 
 #: Inputs and results of the runs of one batch.
-BATCH_BYTES = 32 << 20
+BATCH_BYTES = 256 << 20
 
 Clock = Callable[[], float]
 
@@ -80,6 +81,8 @@ class Subject:
     types: tuple[Type, ...]
     expected_seconds: float
     result_bytes: int = 0
+    #: What the device has.
+    room_bytes: int = BATCH_BYTES
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +129,7 @@ class TaskSampler:
             for round_ in range(rounds):
                 for state in self._order:
                     bar.advance()
-                    wanted = repeats * (2 if state.batch > 1 else 1)
+                    wanted = repeats * (2 if state.batch > 2 else 1)
                     if len(state.seconds) <= min(round_, wanted - 1):
                         self._sample(state)
 
@@ -159,8 +162,11 @@ class TaskSampler:
     def _batch(self, state: _State, seconds: float) -> int:
         """How many runs make a sample of a task of which one takes about ``seconds``."""
         runs = min(int(SHORT_SECONDS / max(seconds, 1e-9)), LONGEST_BATCH)
+        if seconds < LONG_SECONDS:
+            runs = max(runs, 2)
         each = sum(nbytes(type_) for type_ in state.subject.types) + state.subject.result_bytes
-        return max(min(runs, BATCH_BYTES // max(each, 1)), 1)
+        room = min(BATCH_BYTES, state.subject.room_bytes)
+        return max(min(runs, room // max(each, 1)), 1)
 
     def _run(self, state: _State) -> float:
         """Seconds of one run, in a sample of as many as make a batch."""

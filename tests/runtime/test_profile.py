@@ -95,7 +95,7 @@ def test_short_tasks_run_in_batches_and_get_more_samples() -> None:
     assert found is not None
     assert found.samples == 6
     assert found.seconds == pytest.approx(1e-3)
-    assert fake.runs == 2 + 6 * 5
+    assert fake.runs == 2 + 6 * 16
 
 
 def test_a_batch_does_not_pass_its_memory() -> None:
@@ -103,9 +103,9 @@ def test_a_batch_does_not_pass_its_memory() -> None:
     fake = _Fake(clock, [1e-4])
     executable: Any = fake
     types = (TensorType((1024, 1024), "f32"),)
-    subject = Subject("t", executable, jax.devices()[0], types, 0.0, result_bytes=12 << 20)
+    subject = Subject("t", executable, jax.devices()[0], types, 0.0, 12 << 20, 48 << 20)
     TaskSampler([subject], Budget(100.0, clock)).run(1)
-    assert fake.runs == 2 + 2 * 2
+    assert fake.runs == 2 + 2 * 3
 
 
 def test_samples_go_round() -> None:
