@@ -24,7 +24,10 @@ from baechi_jax.passes.memory_measured import (
     rederive,
     task_memory,
 )
+from baechi_jax.passes.peak_table import PeakTable
 from baechi_jax.passes.placement.errors import InfeasiblePlacementError, Shortfall
+from baechi_jax.passes.plan_errors import MemoryLimitError
+from baechi_jax.passes.plan_memory import PlanMemory
 from baechi_jax.passes.tasks import device_of
 from baechi_jax.plan import Plan
 from baechi_jax.planner import Known
@@ -75,12 +78,7 @@ def compile_to_fit(
             return Fitted(plan, program_of(plan.module), tasks)
         problem = _describe(over, predicted, worst)
         if attempt == ROUNDS:
-            raise InfeasiblePlacementError(
-                f"no placement that fits as compiled was found in {ROUNDS} more attempts. The "
-                f"last: {problem}. Give the devices more memory, or XLA less to keep: a smaller "
-                "batch, jax.checkpoint",
-                over,
-            )
+            raise _exhausted(plan, over, problem)
         margin = margin_of(plan.module) or (0,) * plan.topology.size
         if all(each.peak_bytes <= each.limit_bytes for each in memory):
             try:
@@ -95,6 +93,26 @@ def compile_to_fit(
             margin = _wider(margin, over)
         plan = _placed_again(plan_again, Known(known, margin), plan, problem)
     raise AssertionError("unreachable")
+
+
+def _exhausted(plan: Plan, over: tuple[Shortfall, ...], problem: str) -> InfeasiblePlacementError:
+    """The error after the last attempt; ``plan`` is of no use any more."""
+    peak: PeakTable | None = None
+    needed: tuple[int, ...] = ()
+    try:
+        # Counts its peaks with the compiled sizes.
+        PlanMemory().run(plan.module)
+    except MemoryLimitError as error:
+        peak, needed = error.peak, error.needed_bytes
+    table = " The largest buffers there, and their share of the peak:" if peak is not None else ""
+    return InfeasiblePlacementError(
+        f"no placement that fits as compiled was found in {ROUNDS} more attempts. The last: "
+        f"{problem}.{table}",
+        over,
+        peak=peak,
+        advice="Give the devices more memory, or XLA less to keep: a smaller batch, jax.checkpoint",
+        needed_bytes=needed,
+    )
 
 
 def _placed_again(

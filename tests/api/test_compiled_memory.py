@@ -171,9 +171,12 @@ def test_rounds_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("baechi_jax.compiled_memory.rederive", counted)
     monkeypatch.setattr("baechi_jax.compiled_memory._wider", lambda margin, over: margin)
     placed = baechi.place(step, topology=machine(1 << 24, 2), donate_argnums=0)
-    with pytest.raises(InfeasiblePlacementError, match=f"found in {ROUNDS} more attempts"):
+    with pytest.raises(
+        InfeasiblePlacementError, match=f"found in {ROUNDS} more attempts"
+    ) as caught:
         placed.lower(*shapes()).compile()
     assert len(rounds) == ROUNDS + 1
+    assert caught.value.shortfalls
 
 
 def test_a_backend_that_does_not_say(monkeypatch: pytest.MonkeyPatch) -> None:
