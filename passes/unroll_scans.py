@@ -42,7 +42,8 @@ _WHEN = ("auto", "always", "never")
 @register_pass
 @dataclass(frozen=True, slots=True)
 class UnrollScans(Pass):
-    """``iterations`` of them make one piece: a shorter scan, in arguments of as many rows.
+    """``iterations`` of them make one piece: a shorter scan over arguments of as many rows; with
+    ``inline`` as many layers.
 
     ``when``: ``auto`` takes the scans over parameters that are neither long (more than ``longest``
     iterations) nor cheap (stacks of less than ``share`` of all arguments' bytes), and none where
@@ -54,6 +55,7 @@ class UnrollScans(Pass):
     summary: ClassVar[str] = "turn scans over layers into layers, and their stacks into pieces"
 
     iterations: int = 1
+    inline: bool = False
     when: str = "auto"
     longest: int = 256
     share: float = 0.01
@@ -81,7 +83,7 @@ class UnrollScans(Pass):
         done: set[int] = set()
         changed = False
         while (chosen := choose(function, self._rule(function), done)) is not None:
-            rewrite(function, chosen, self.iterations)
+            rewrite(function, chosen, self.iterations, inline=self.inline)
             changed = True
         if changed:
             _number_leaves(function)

@@ -59,17 +59,19 @@ _WARN_BYTES = 1 << 20
 _SMALLEST_RESULT = 1 << 16
 
 
-def rewrite(function: Operation, chosen: Chosen, rows: int) -> None:
+def rewrite(function: Operation, chosen: Chosen, rows: int, *, inline: bool = False) -> None:
     """Unroll what was chosen, ``rows`` iterations to a piece.
 
-    Leaves dead code behind: what a scan gave and nobody read.
+    Several iterations stay a shorter scan, or are inlined too. Leaves dead code behind: what a scan
+    gave and nobody read.
     """
-    _Rewriter(function, chosen, rows).rewrite()
+    _Rewriter(function, chosen, rows, inline).rewrite()
 
 
 class _Rewriter:
-    def __init__(self, function: Operation, chosen: Chosen, rows: int) -> None:
+    def __init__(self, function: Operation, chosen: Chosen, rows: int, inline: bool) -> None:
         self.function = function
+        self.inline = inline
         self.body = function.body
         self.report = chosen.report
         self.chosen = chosen
@@ -370,51 +372,52 @@ class _Rewriter:
         consts = [values[index] for index in range(form.consts)]
         carries = [values[index] for index in range(form.consts, form.consts + form.carries)]
         tokens = [values[index] for index in range(form.rows.stop, len(op.operands))]
-        ys: list[list[Value]] = [[] for _ in range(form.ys)]
-        order = range(len(self.rows) - 1, -1, -1) if form.reverse else range(len(self.rows))
-        locations: list[Location] = []
-        for number in order:
-            rows = self.rows[number]
-            layer = _Layer(op, form, rows, self._located(op.location, op, rows))
-            xs = [self._row(op, index, number, layer) for index in form.rows]
-            operands = [*consts, *carries, *xs, *tokens]
-            results = (
-                self._inline(layer, operands) if rows.size == 1 else self._loop(layer, operands)
-            )
-            carries = list(results[: form.carries])
-            tokens = list(results[form.carries + form.ys :])
-            for values_, value in zip(ys, results[form.carries : form.carries + form.ys]):
-                values_.append(value)
-            locations.append(layer.location)
-        if form.reverse:
-            locations.reverse()
+        stacks = [
+            Stack([None] * len(self.rows), [None] * len(self.rows), []) for _ in range(form.ys)
+        ]
+        for number, piece in _in_order(self.rows, form.reverse):
+            loop = piece.size > 1 and not self.inline
+            singles = [Rows(piece.start + offset, 1) for offset in range(piece.size)]
+            made: list[list[Value]] = [[] for _ in range(form.ys)]
+            for offset, rows in [(0, piece)] if loop else _in_order(singles, form.reverse):
+                layer = _Layer(op, form, rows, self._located(op.location, op, rows))
+                xs = [self._row(op, index, number, offset, layer) for index in form.rows]
+                operands = [*consts, *carries, *xs, *tokens]
+                run = self._loop if loop else self._iterate
+                results = run(layer, operands)
+                carries = results[: form.carries]
+                tokens = results[form.carries + form.ys :]
+                for values_, value in zip(made, results[form.carries :]):
+                    values_.append(value)
+            for stack, values_ in zip(stacks, made):
+                if loop:
+                    stack.pieces[number] = values_[0]
+                else:
+                    stack.rows[number] = values_[::-1] if form.reverse else values_
+        locations = [self._located(op.location, op, rows) for rows in self.rows]
+        for stack in stacks:
+            stack.locations = locations
         self.whole.update(zip(op.results[: form.carries], carries))
         self.whole.update(zip(op.results[form.carries + form.ys :], tokens))
-        for result, made in zip(op.results[form.carries :], ys):
-            if form.reverse:
-                made.reverse()
-            stack = Stack([None] * len(made), [None] * len(made), locations)
-            for number, value in enumerate(made):
-                (stack.rows if self.rows[number].size == 1 else stack.pieces)[number] = value
-            self.stacks[result] = stack
+        self.stacks.update(zip(op.results[form.carries :], stacks))
         self.dropped.append(op)
 
-    def _row(self, op: Operation, index: int, number: int, layer: _Layer) -> Value:
-        """What iteration ``number`` (or several) reads of a row operand."""
+    def _row(self, op: Operation, index: int, number: int, offset: int, layer: _Layer) -> Value:
+        """What an iteration (or several in a loop) of piece ``number`` reads of a row operand."""
         value = op.operands[index]
         rows = layer.rows
         if self._state(value) == Split(0):
             stack = self.stacks[value]
             if rows.size > 1:
                 return stack.piece(number, self.emit)
-            return stack.row(number, layer.location, self.emit)
+            return stack.row(number, offset, layer.location, self.emit)
         whole = self._make_whole(value, op.location)
         part = self._part(whole, 0, rows.start, rows.size, layer.location)
         if rows.size > 1:
             return part
-        return Stack.of_pieces([part]).row(0, layer.location, self.emit)
+        return Stack.of_pieces([part]).row(0, 0, layer.location, self.emit)
 
-    def _inline(self, layer: _Layer, operands: Sequence[Value]) -> list[Value]:
+    def _iterate(self, layer: _Layer, operands: Sequence[Value]) -> list[Value]:
         """The body of the scan, once, for one row."""
         body = layer.scan.body
         mapping: dict[Value, Value] = dict(zip(body.arguments, operands))
@@ -467,6 +470,12 @@ class _Layer:
     form: ScanForm
     rows: Rows
     location: Location
+
+
+def _in_order(rows: Sequence[Rows], reverse: bool) -> list[tuple[int, Rows]]:
+    """Each with its number, the last first where the scan goes backwards."""
+    numbered = list(enumerate(rows))
+    return numbered[::-1] if reverse else numbered
 
 
 def _rows_of(type_: Type, rows: int) -> Type:

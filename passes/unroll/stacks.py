@@ -1,8 +1,8 @@
 """A stacked value that is kept apart: for each piece its rows, made in the form that is asked for.
 
-A piece of one row can be had in two forms: with dimension 0 (``tensor<1x...>``), as arguments are,
-and as the row alone, as the body of a scan reads and yields it. Each is made when first asked for,
-so that a residual that goes from one unrolled scan to another costs nothing.
+A piece can be had in two forms: with dimension 0 (``tensor<1x...>``), as arguments are, and as its
+single rows, as the body of a scan reads and yields them. Each is made when first asked for, so that
+a residual that goes from one unrolled scan to another costs nothing.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ class Stack:
     """The pieces of one value. Partial values, whose pieces are summands, have them whole."""
 
     pieces: list[Value | None]
-    rows: list[Value | None]
-    #: Of what made each row, for the operation that gives it dimension 0.
+    rows: list[Sequence[Value] | None]
+    #: Of what made the rows of each piece, for the operations that give them dimension 0.
     locations: list[Location] = field(default_factory=list)
 
     @staticmethod
@@ -54,35 +54,38 @@ class Stack:
         """From pieces that have dimension 0."""
         return Stack(list(pieces), [None] * len(pieces))
 
-    @staticmethod
-    def of_rows(rows: Sequence[Value], locations: Sequence[Location]) -> Stack:
-        """From single rows."""
-        return Stack([None] * len(rows), list(rows), list(locations))
-
     def piece(self, index: int, emit: Emit) -> Value:
         """The piece with dimension 0."""
         value = self.pieces[index]
         if value is None:
-            row = self.rows[index]
-            assert row is not None, "a piece has one of its forms"
-            value = self.pieces[index] = emit(_expand(row, self.locations[index])).results[0]
+            rows, location = self.rows[index], self.locations[index]
+            assert rows is not None, "a piece has one of its forms"
+            parts = [emit(_expand(row, location)).results[0] for row in rows]
+            value = parts[0]
+            if len(parts) > 1:
+                first = _tensor(value)
+                whole = TensorType((len(parts), *first.shape[1:]), first.element, first.weak)
+                value = emit(concatenate(parts, 0, whole, location)).results[0]
+            self.pieces[index] = value
         return value
 
-    def row(self, index: int, location: Location, emit: Emit) -> Value:
-        """The row alone, of a piece of one row. From a piece, made anew each time.
+    def row(self, index: int, offset: int, location: Location, emit: Emit) -> Value:
+        """Row ``offset`` of a piece. From a piece, made anew each time.
 
         What reads it in the forward pass and what does in the backward pass would otherwise share
         a value that is kept between the two.
         """
-        row = self.rows[index]
-        if row is not None:
-            return row
+        rows = self.rows[index]
+        if rows is not None:
+            return rows[offset]
         piece = self.pieces[index]
         assert piece is not None, "a piece has one of its forms"
-        return emit(squeeze(piece, location)).results[0]
+        if shape_of(piece)[0] > 1:
+            piece = emit(slice_of(piece, 0, offset, 1, location)).results[0]
+        return emit(_squeeze(piece, location)).results[0]
 
 
-def squeeze(piece: Value, location: Location) -> Operation:
+def _squeeze(piece: Value, location: Location) -> Operation:
     """The operation that takes dimension 0, of size 1, away."""
     tensor = _tensor(piece)
     row = TensorType(tensor.shape[1:], tensor.element, tensor.weak)

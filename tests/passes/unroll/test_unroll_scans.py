@@ -401,6 +401,32 @@ def test_several_iterations_to_a_piece(layers: int, rows: int) -> None:
     assert unrolled.count("concatenate") == 0
 
 
+@pytest.mark.parametrize("reverse", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_several_iterations_inlined_in_one_piece(reverse: bool) -> None:
+    def fn(params: Tree, x: jax.Array) -> Tree:
+        def body(x: jax.Array, p: Tree) -> Tree:
+            x, _ = layer(x, p)
+            return x, jnp.sum(x)
+
+        x, sums = jax.lax.scan(body, x, params, reverse=reverse)
+        return jnp.mean(x**2) + jnp.sum(sums * jnp.arange(5)), sums
+
+    def step(params: Tree, x: jax.Array) -> Tree:
+        (_, sums), grads = jax.value_and_grad(fn, has_aux=True)(params, x)
+        return jax.tree.map(lambda p, g: p - 0.1 * g, params, grads), sums
+
+    unrolled = check(step, (parameters(5), batch()), donate=(0,), iterations=2, inline=True)
+    assert unrolled.count("scan") == 0
+    forward = [name for name in unrolled.names("tanh") if "transpose" not in name]
+    order = reversed(range(5)) if reverse else range(5)
+    assert forward == [f"jvp()/params[{index}]" for index in order]
+    assert [p for p in unrolled.pieces if p is not None][:3] == [
+        Piece(0, 0, 2, 5),
+        Piece(0, 2, 2, 5),
+        Piece(0, 4, 1, 5),
+    ]
+
+
 def test_a_piece_of_several_iterations_is_named_by_its_range() -> None:
     unrolled = unroll(sgd, (parameters(5), batch()), donate=(0,), iterations=2)
     assert unrolled.names("scan") == [
