@@ -154,3 +154,30 @@ def test_wrong_static_argument() -> None:
 def test_not_an_array(compiled: Compiled) -> None:
     with pytest.raises(ArgumentError, match="argument batch is no array: str"):
         compiled(state(), "text")
+
+
+class _Scale:
+    """A pytree class that takes arrays alone, as jmp's loss scales do."""
+
+    def __init__(self, value: Any) -> None:
+        if type(value) is not object and not isinstance(value, jax.Array):
+            raise TypeError(f"no array: {value}")
+        self.value = value
+
+
+jax.tree_util.register_pytree_node(
+    _Scale, lambda node: ((node.value,), None), lambda _, children: _Scale(*children)
+)
+
+
+def test_classes_that_take_arrays_alone() -> None:
+    def scaled(scale: _Scale, x: Any) -> Any:
+        return _Scale(scale.value * 2), x * scale.value
+
+    run = baechi.place(scaled, topology=Topology.uniform(2), donate_argnums=0)
+    scale, _ = run(_Scale(jnp.float32(3.0)), jnp.ones(4))
+    scale, x = run(scale, jnp.ones(4))
+    assert isinstance(scale, _Scale)
+    assert scale.value == 12
+    np.testing.assert_array_equal(x, 6 * np.ones(4))
+    assert "scale" in run.trace(scale, x).module.main.attributes["arg_attrs"][0]["baechi.name"]
