@@ -57,11 +57,11 @@ format: setup
 	$(BIN)/ruff check --fix .
 
 slow: setup
-	$(call say,'tests, the slow ones included')
+	$(call say,'tests with the slow ones')
 	$(BIN)/python -m pytest --slow $(PYTEST)
 
 $(ZOO)/.installed: pyproject.toml
-	$(call say,'setting up $(ZOO): the packages of the zoo, at their pinned versions')
+	$(call say,'setting up $(ZOO): the packages of the zoo at their pinned versions')
 	@python="$${PYTHON:-$$(.ci/find-python 3.11)}" && [ -n "$$python" ] && "$$python" --version \
 	  && "$$python" -m venv $(ZOO)
 	$(ZOO)/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[test,zoo]'
