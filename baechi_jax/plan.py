@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from baechi_jax.explain import Explanation
     from baechi_jax.passes.pass_manager import PassTiming
+    from baechi_jax.passes.simulate.timeline import Timeline
 
 #: The version of plan files that this release writes; it reads this and older ones.
 FORMAT = 1
@@ -127,12 +128,23 @@ class Plan:
         used = len(self.devices_used)
         return f"<Plan of {self.name} on {used} of {self.topology.size} devices>"
 
-    def report(self, path: str | Path) -> None:
-        """Write the plan as one HTML page that stands alone."""
+    def report(self, path: str | Path, measured: Timeline | None = None) -> None:
+        """Write the plan as one HTML page that stands alone.
+
+        ``measured``: a step of this plan as it ran (``Compiled.measure_times``), to be shown beside
+        the predicted one. Raises ValueError for a step of another plan.
+        """
         from baechi_jax.report.build import build_view
         from baechi_jax.report.html import write_html
 
-        write_html(build_view(self.module, self.name), path)
+        write_html(build_view(self.module, self.name, measured), path)
+
+    def perfetto(self, path: str | Path, measured: Timeline | None = None) -> None:
+        """Write the plan as a trace for ui.perfetto.dev; ``measured`` as for ``report``."""
+        from baechi_jax.report.build import build_view
+        from baechi_jax.report.perfetto import write_perfetto
+
+        write_perfetto(build_view(self.module, self.name, measured), path)
 
     def explain(self, what: str) -> Explanation:
         """Why ``what`` is where it is, and what every other device would cost; print it.

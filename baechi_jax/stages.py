@@ -33,9 +33,11 @@ from baechi_jax.runtime.memory import StepMemory, measure_step
 from baechi_jax.runtime.restack import restack
 from baechi_jax.runtime.stacked import StackedArray
 from baechi_jax.runtime.state import ArgumentPlacer, ResultJoiner, abstract, leaves_of, same_type
+from baechi_jax.runtime.timing import measure_times
 
 if TYPE_CHECKING:
     from baechi_jax.ir.core import Module
+    from baechi_jax.passes.simulate.timeline import Timeline
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,6 +195,17 @@ class Compiled:
         placed, _ = self._placer.place(leaves, pending)
         results, memory = measure_step(self.executor, [*self._constants, *placed])
         return jax.tree.unflatten(self.out_tree, self._joiner.join(results)), memory
+
+    def measure_times(self, *args: Any, **kwargs: Any) -> tuple[Any, Timeline]:
+        """Run one step and note when everything ends: its results, and the timeline.
+
+        The timeline goes beside the predicted one in ``plan.report(path, timeline)``. The first
+        step after compiling is slower than those that follow.
+        """
+        leaves, pending = self._checked(args, kwargs)
+        placed, _ = self._placer.place(leaves, pending)
+        results, timeline = measure_times(self.executor, [*self._constants, *placed])
+        return jax.tree.unflatten(self.out_tree, self._joiner.join(results)), timeline
 
     def pending(self, leaves: Sequence[Any]) -> list[int] | None:
         """Which leaves must be moved first; None when one has another type."""

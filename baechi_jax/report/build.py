@@ -7,7 +7,7 @@ by op, so a task that merges many layers still shows each of them.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from baechi_jax.ir.attributes import DictAttr
 from baechi_jax.ir.core import BlockArgument, Module, Operation, OpResult, Value
@@ -16,7 +16,7 @@ from baechi_jax.ir.function import argument_attributes
 from baechi_jax.ir.location import Location
 from baechi_jax.ir.types import OnType, nbytes, unplaced
 from baechi_jax.passes.memory_measured import note_of
-from baechi_jax.passes.simulate.timeline import ModuleRun, run_module
+from baechi_jax.passes.simulate.timeline import ModuleRun, Timeline, run_module
 from baechi_jax.passes.tasks import topology_of
 from baechi_jax.report.layers import COMPUTE, PHASES, UPDATE, layer_names, phase_of
 from baechi_jax.report.memory import has_memory_plan, memory_steps
@@ -26,6 +26,8 @@ from baechi_jax.report.view import (
     LayerEdge,
     LayerNode,
     LoopView,
+    MeasuredSpan,
+    MeasuredStep,
     Part,
     PlanView,
     TaskView,
@@ -48,12 +50,42 @@ _LOOPS = {"while": "while loop", "scan": "scan", "cond": "conditional"}
 _TASK, _SEND, _RECV = "baechi.task", "baechi.send", "baechi.recv"
 
 
-def build_view(module: Module, title: str) -> PlanView:
+def build_view(module: Module, title: str, measured: Timeline | None = None) -> PlanView:
     """What a report shows of ``module``, simulated on its own topology; ``title`` heads it.
 
-    Raises PassError when the module has no topology or is not placed.
+    ``measured`` is a step of it as it ran. Raises PassError when the module has no topology or is
+    not placed, ValueError when ``measured`` is of another plan.
     """
-    return _Builder(module, run_module(module)).build(title)
+    view = _Builder(module, run_module(module)).build(title)
+    return view if measured is None else replace(view, measured=_measured(view, measured))
+
+
+def _measured(view: PlanView, timeline: Timeline) -> MeasuredStep:
+    spans = [
+        (
+            event.kind,
+            MeasuredSpan(
+                event.name,
+                event.source,
+                event.target,
+                event.start_seconds,
+                event.end_seconds,
+                event.nbytes,
+            ),
+        )
+        for event in timeline.events
+    ]
+    tasks = tuple(span for kind, span in spans if kind == "task")
+    planned = {(task.name, task.device) for task in view.tasks}
+    odd = planned ^ {(span.name, span.source) for span in tasks}
+    if odd:
+        name, device = min(odd)
+        raise ValueError(
+            f"the measured step is not one of this plan: task '{name}' on device {device} is in "
+            "only one of them; measure with the plan's own compiled step"
+        )
+    transfers = tuple(span for kind, span in spans if kind == "transfer")
+    return MeasuredStep(timeline.makespan_seconds, tasks, transfers)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from typing import Any
 
 from baechi_jax.ir.files import write_text_atomically
 from baechi_jax.report.summary import loop_note
-from baechi_jax.report.view import PlanView, TaskView, TransferView
+from baechi_jax.report.view import MeasuredStep, PlanView, TaskView, TransferView
 from baechi_jax.units import format_bytes, format_count, format_seconds
 
 #: Rows in the tables of tasks and transfers.
@@ -55,6 +55,7 @@ def render_html(view: PlanView) -> str:
         cards=_cards(view),
         tasks=_longest(view.tasks),
         transfers=_largest(view.transfers),
+        measured={} if view.measured is None else {t.name: t for t in view.measured.tasks},
         data=markupsafe.Markup(data),
     )
 
@@ -73,6 +74,7 @@ def _cards(view: PlanView) -> list[Card]:
     fullest = max(view.devices, key=lambda device: device.peak_bytes / device.limit_bytes)
     return [
         Card("predicted step", format_seconds(step)),
+        *_measured_card(view),
         Card(
             "lower bound",
             format_seconds(bound),
@@ -91,6 +93,15 @@ def _cards(view: PlanView) -> list[Card]:
             f"device {fullest.index}: {format_bytes(fullest.peak_bytes)} of "
             f"{format_bytes(fullest.limit_bytes)}",
         ),
+    ]
+
+
+def _measured_card(view: PlanView) -> list[Card]:
+    if view.measured is None:
+        return []
+    ratio = view.measured.seconds / view.step_seconds if view.step_seconds else 1.0
+    return [
+        Card("measured step", format_seconds(view.measured.seconds), f"{ratio:.2f} times predicted")
     ]
 
 
@@ -155,6 +166,7 @@ def _data(view: PlanView) -> dict[str, Any]:
             }
             for transfer in view.transfers
         ],
+        "measured": None if view.measured is None else _measured_data(view.measured),
         "memory": view.memory,
         "nodes": [
             {
@@ -169,5 +181,26 @@ def _data(view: PlanView) -> dict[str, Any]:
         "edges": [
             {"source": edge.source, "target": edge.target, "bytes": edge.nbytes}
             for edge in view.edges
+        ],
+    }
+
+
+def _measured_data(step: MeasuredStep) -> dict[str, Any]:
+    return {
+        "step": step.seconds,
+        "tasks": [
+            {"name": span.name, "start": span.start_seconds, "end": span.end_seconds}
+            for span in step.tasks
+        ],
+        "transfers": [
+            {
+                "source": span.source,
+                "target": span.target,
+                "start": span.start_seconds,
+                "end": span.end_seconds,
+                "bytes": span.nbytes,
+                "value": span.name,
+            }
+            for span in step.transfers
         ],
     }

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from baechi_jax.ir.files import write_text_atomically
-from baechi_jax.report.view import PlanView, TaskView, TransferView
+from baechi_jax.report.view import MeasuredStep, PlanView, TaskView, TransferView
 
 _MICROSECONDS = 1e6
 
@@ -40,11 +40,49 @@ def trace_events(view: PlanView) -> dict[str, Any]:
         for seconds, nbytes in steps:
             counter = _event("C", "memory", device_index, 0, seconds)
             events.append({**counter, "args": {"bytes": nbytes}})
+    if view.measured is not None:
+        events.extend(_measured(view, view.measured))
     return {
         "displayTimeUnit": "ms",
         "otherData": {"title": view.title, **dict(view.placement)},
         "traceEvents": events,
     }
+
+
+def _measured(view: PlanView, step: MeasuredStep) -> list[dict[str, Any]]:
+    """The step as it ran: a process for each device below the predicted ones."""
+    first = len(view.devices)
+    planned = {task.name: task for task in view.tasks}
+    events: list[dict[str, Any]] = []
+    for device in view.devices:
+        name = f"device {device.index} {device.name or device.kind}, measured"
+        events.append(_metadata("process_name", first + device.index, 0, name))
+        events.append(_metadata("thread_name", first + device.index, 0, "tasks"))
+    for source, target in sorted({(span.source, span.target) for span in step.transfers}):
+        name = f"link to device {target}"
+        events.append(_metadata("thread_name", first + source, target + 1, name))
+    for span in step.tasks:
+        task = planned[span.name]
+        name = task.name if len(task.parts) > 1 else f"{task.layer} {task.phase}"
+        events.append(
+            {
+                **_event("X", name, first + span.source, 0, span.start_seconds),
+                "dur": round(span.seconds * _MICROSECONDS, 3),
+                "cat": "measured",
+                "args": {"task": task.name, "predicted_us": task.seconds * _MICROSECONDS},
+            }
+        )
+    for span in step.transfers:
+        name = f"{span.source} to {span.target}"
+        events.append(
+            {
+                **_event("X", name, first + span.source, span.target + 1, span.start_seconds),
+                "dur": round(span.seconds * _MICROSECONDS, 3),
+                "cat": "measured",
+                "args": {"bytes": span.nbytes, "value": span.name},
+            }
+        )
+    return events
 
 
 def _event(phase: str, name: str, process: int, thread: int, seconds: float) -> dict[str, Any]:

@@ -82,6 +82,32 @@ class TransferView:
 
 
 @dataclass(frozen=True, slots=True)
+class MeasuredSpan:
+    """One task or transfer as it ran; for a task ``source`` and ``target`` are its device."""
+
+    name: str
+    source: int
+    target: int
+    start_seconds: float
+    end_seconds: float
+    nbytes: int
+
+    @property
+    def seconds(self) -> float:
+        """How long it took."""
+        return self.end_seconds - self.start_seconds
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredStep:
+    """A step as it ran. ``tasks`` are called as those of the plan."""
+
+    seconds: float
+    tasks: tuple[MeasuredSpan, ...]
+    transfers: tuple[MeasuredSpan, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class ValueView:
     """A value between tasks, or an argument."""
 
@@ -162,6 +188,8 @@ class PlanView:
     memory_note: str = ""
     #: What keeps the work on one device.
     loop: LoopView | None = None
+    #: The step as it ran, where it was measured.
+    measured: MeasuredStep | None = None
 
     @property
     def transfer_bytes(self) -> int:

@@ -50,18 +50,19 @@
       (list.length > 8 ? `<br><span>and ${list.length - 8} more</span>` : "");
   };
   const taskTip = (t) => `<b>${escape(t.name)}</b> on ${escape(deviceName(t.device))}<br>` +
-    `<span>from</span> ${seconds(t.start)} <span>for</span> ${seconds(t.end - t.start)}<br>` +
+    `<span>from</span> ${seconds(t.start)} <span>for</span> ${seconds(t.end - t.start)}` +
+    (t.other === undefined ? "<br>" : ` (${t.measured ? "predicted" : "measured"} ${seconds(t.other)})<br>`) +
     `<span>ops</span> ${t.ops} <span>flops</span> ${count(t.flops)}<br>` +
     `<span>results</span> ${bytes(t.output)} <span>temporaries</span> ${bytes(t.temporary)}` +
     (t.origin ? `<br><span>heaviest op</span> ${escape(t.origin)}` : "") + partsOf(t);
-  const transferTip = (t) => `<b>device ${t.source} to ${t.target}</b>, channel ${t.channel}<br>` +
+  const transferTip = (t) => `<b>device ${t.source} to ${t.target}</b>${t.measured ? ", measured" : `, channel ${t.channel}`}<br>` +
     `<span>from</span> ${seconds(t.start)} <span>for</span> ${seconds(t.end - t.start)}<br>` +
     `<span>size</span> ${bytes(t.bytes)}<br><span>value</span> ${escape(t.value)}`;
 
   // The shared stretch of time -----------------------------------------------------------------
   const LEFT = 104;
   const RIGHT = 14;
-  const whole = Math.max(D.step, 1e-12);
+  const whole = Math.max(D.step, D.measured ? D.measured.step : 0, 1e-12);
   let from = 0;
   let to = whole;
   const width = () => Math.max(360, byId("timeline-chart").clientWidth);
@@ -94,6 +95,18 @@
       `<text x="${x}" y="${top - 5}" text-anchor="middle">${seconds(t)}</text>`;
   }).join("");
 
+  // The step as it ran: the planned spans at their measured times.
+  const taskNamed = new Map(D.tasks.map((t) => [t.name, t]));
+  const ran = D.measured ? {
+    tasks: D.measured.tasks.map((t) => {
+      const planned = taskNamed.get(t.name);
+      const span = { ...planned, start: t.start, end: t.end, measured: true, other: planned.end - planned.start };
+      planned.other = t.end - t.start;
+      return span;
+    }),
+    transfers: D.measured.transfers.map((t) => ({ ...t, measured: true })),
+  } : null;
+
   // Timeline ---------------------------------------------------------------------------------
   const lanes = [];
   D.devices.forEach((device, index) => {
@@ -106,6 +119,10 @@
     [...links.keys()].sort((a, b) => a - b).forEach((target) => {
       lanes.push({ label: `${index} \u2192 ${target}`, height: 13, spans: links.get(target), transfer: true });
     });
+    if (!ran) return;
+    lanes.push({ label: "measured", height: 26, spans: ran.tasks.filter((t) => t.device === index), measured: true });
+    const copies = ran.transfers.filter((t) => t.source === index);
+    if (copies.length) lanes.push({ label: `${index} \u2192`, height: 13, spans: copies, transfer: true, measured: true });
   });
   lanes.forEach((lane) => lane.spans.sort((a, b) => a.start - b.start));
   const colourOf = (span) => (byId("colour").value === "layer" ? layerColour(span.layer) : PHASES[D.phases[span.phase]] || "#5b8def");
@@ -124,7 +141,7 @@
     let body = "";
     const w = width();
     for (const lane of lanes) {
-      if (!lane.transfer && y > top + 4) y += 6;
+      if (!lane.transfer && !lane.measured && y > top + 4) y += 6;
       lane.y = y;
       body += `<rect x="${LEFT}" y="${y}" width="${w - LEFT - RIGHT}" height="${lane.height}" fill="${lane.transfer ? "#fafbfc" : "#f3f5f8"}"/>`;
       let drawn = -1;
@@ -154,8 +171,8 @@
         }
         drawn = x1;
       });
-      if (!lane.transfer) body += `<rect x="${LEFT - 100}" y="${y + 8}" width="10" height="10" rx="3" fill="${lane.colour}"/>`;
-      body += `<text class="${lane.transfer ? "" : "strong"}" x="${lane.transfer ? LEFT - 8 : LEFT - 84}" y="${y + lane.height / 2 + 4}" text-anchor="${lane.transfer ? "end" : "start"}">${lane.label}</text>`;
+      if (!lane.transfer && !lane.measured) body += `<rect x="${LEFT - 100}" y="${y + 8}" width="10" height="10" rx="3" fill="${lane.colour}"/>`;
+      body += `<text class="${lane.transfer || lane.measured ? "" : "strong"}" x="${lane.transfer ? LEFT - 8 : LEFT - 84}" y="${y + lane.height / 2 + 4}" text-anchor="${lane.transfer ? "end" : "start"}">${lane.label}</text>`;
       y += lane.height + 2;
     }
     byId("timeline-chart").innerHTML = `<svg class="pan" width="${w}" height="${y + 4}" role="img" aria-label="timeline of tasks and transfers">${axis(top, y)}${body}</svg>`;
