@@ -252,3 +252,51 @@ def test_a_placed_step_that_may_be_skipped_spreads_out() -> None:
         jax.tree.map(
             lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6), found, wanted
         )
+
+
+@pytest.mark.slow
+def test_a_skipped_update_of_layers_in_a_scan() -> None:
+    """First by parameter, then ``unroll-scans`` by layer; the norm is one sum over all of them."""
+    layers, width = 8, 64
+
+    def loss(params: Any, x: Any) -> Any:
+        def layer(x: Any, p: Any) -> Any:
+            return x + jnp.tanh(x @ p["w"] + p["b"]), None
+
+        return jnp.mean(jax.lax.scan(layer, x, params)[0] ** 2)
+
+    def update(state: Any) -> Any:
+        norm = jnp.sqrt(sum(jnp.sum(g * g) for g in jax.tree.leaves(state["grads"])))
+        grads = jax.tree.map(lambda g: g * jnp.minimum(1.0, 1.0 / norm), state["grads"])
+        m = jax.tree.map(lambda a, g: 0.9 * a + 0.1 * g, state["m"], grads)
+        return jax.tree.map(lambda p, a: p - 0.1 * a, state["params"], m), m
+
+    def step(state: Any, x: Any) -> Any:
+        value, grads = jax.value_and_grad(loss)(state["params"], x)
+        params, m = jax.lax.cond(
+            jnp.isfinite(value),
+            update,
+            lambda s: (s["params"], s["m"]),
+            {**state, "grads": grads},
+        )
+        return {"params": params, "m": m}, value
+
+    params = {
+        "w": jax.random.normal(jax.random.key(0), (layers, width, width)) / 8,
+        "b": jnp.zeros((layers, width)),
+    }
+    start = {"params": params, "m": jax.tree.map(jnp.zeros_like, params)}
+    x = jnp.ones((8, width))
+    nbytes = sum(leaf.nbytes for leaf in jax.tree.leaves(start))
+    topology = baechi.local_topology(memory=int(1.1 * nbytes), devices=jax.devices()[:4])
+    placed = baechi.place(step, topology=topology)
+    plan = placed.plan(start, x)
+    assert len(plan.devices_used) > 1
+    names = [op.name for task in plan.module.main.body.ops for op in task.walk()]
+    assert names.count("jax.cond") >= 2 * layers
+    assert "jax.concatenate" not in names
+    for given_x in (x, x * jnp.nan):
+        found, wanted = baechi.gather(placed(start, given_x)), jax.jit(step)(start, given_x)
+        jax.tree.map(
+            lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6), found, wanted
+        )
