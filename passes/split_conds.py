@@ -51,6 +51,10 @@ class SplitConds(Pass):
 
     min_bytes: int = 65536
 
+    def __post_init__(self) -> None:
+        if self.min_bytes < 0:
+            raise ValueError(f"min-bytes must not be negative, found {self.min_bytes}")
+
     def run(self, module: Module) -> None:
         """Keeps the order of what stays."""
         block = module.main.body

@@ -164,6 +164,11 @@ def test_effects_and_small_conditionals_stay() -> None:
     assert len(conds(traced)) == 1
 
 
+def test_wrong_options() -> None:
+    with pytest.raises(ValueError, match="must not be negative, found -1"):
+        SplitConds(min_bytes=-1)
+
+
 def test_gradients_through_a_conditional() -> None:
     def fn(ok: Any, x: Any, y: Any) -> Any:
         def value(x: Any, y: Any) -> Any:

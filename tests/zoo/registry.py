@@ -210,6 +210,11 @@ ZOO: dict[str, Entry] = {entry.name: entry for entry in ENTRIES}
 
 
 def available(names: tuple[str, ...] = ()) -> tuple[Entry, ...]:
-    """The entries (those of ``names``, by default all) whose packages are installed."""
+    """The entries (those of ``names``, by default all) whose packages are installed.
+
+    Raises ValueError for a name that is none.
+    """
+    if unknown := [name for name in names if name not in ZOO]:
+        raise ValueError(f"no such entry: {', '.join(unknown)}; there are {', '.join(ZOO)}")
     chosen = tuple(ZOO[name] for name in names) if names else ENTRIES
     return tuple(entry for entry in chosen if not entry.missing())

@@ -44,6 +44,11 @@ def test_available_leaves_out_what_is_not_installed() -> None:
     assert all(not entry.missing() for entry in available())
 
 
+def test_a_name_that_is_none_is_refused() -> None:
+    with pytest.raises(ValueError, match="no such entry: resnet; there are haiku-resnet50"):
+        available(("resnet",))
+
+
 def _kept(**arrays: Any) -> KeptTree:
     return keep({name: jnp.asarray(array) for name, array in arrays.items()})
 
