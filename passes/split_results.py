@@ -7,6 +7,9 @@ layer, at an array that repeats, at the parts of a concatenation or of a stack, 
 There, and at an operation that mixes the rows, the piece is a slice of the whole, which is then
 computed on one device. Nobody reads the whole of the others any more.
 
+A scan over the rows that carries something (flax initialises the layers of ``nn.scan`` while it
+runs them) becomes its iterations. What only served the carry is then read by nobody.
+
 Assumes the form *Traced* of ``docs/ir.md``. Calls are inlined first.
 """
 
@@ -31,10 +34,15 @@ from baechi_jax.passes.axis.analysis import analyze
 from baechi_jax.passes.axis.piece import on_rows
 from baechi_jax.passes.axis.report import AxisReport
 from baechi_jax.passes.axis.rule import shape_of
+from baechi_jax.passes.axis.scan_form import ScanForm
 from baechi_jax.passes.axis.states import Split
 from baechi_jax.passes.eliminate_dead_code import EliminateDeadCode
 from baechi_jax.passes.inline_calls import InlineCalls
-from baechi_jax.passes.unroll.stacks import part_of
+from baechi_jax.passes.tasks import LITERAL
+from baechi_jax.passes.unroll.stacks import concatenate, part_of
+
+#: Scans of more iterations stay as they are.
+_LONGEST = 256
 
 _log = logging.getLogger(__name__)
 
@@ -106,12 +114,15 @@ class _Splitter:
 
     def __init__(self, function: Operation, values: Sequence[Value], length: int) -> None:
         self.made: list[Operation] = []
-        self._begins = _where_rows_begin(values, length)
+        self._begins, loops = _where_rows_begin(values, length)
+        #: Scans that become their iterations, and the results of those that have been made.
+        self._iterations: dict[Operation, dict[int, Sequence[Value]]] = {op: {} for op in loops}
         self._report: AxisReport = analyze(
-            function, dict.fromkeys(self._begins, 0), combine=True, gather=True
+            function, dict.fromkeys(self._begins, 0), combine=True, gather=True, unrolled=loops
         )
         self._known: dict[tuple[Value, int, int], Value] = {}
         self._parts: dict[tuple[Value, int, int, int], Value] = {}
+        self._literals: dict[tuple[object, object], Value] = {}
 
     def tell(self, value: Value, name: str) -> None:
         """Log where a result is whole before it is cut."""
@@ -142,6 +153,9 @@ class _Splitter:
         if known is not None:
             return known
         op = value.defining_op
+        if op is not None and op in self._iterations:
+            self._known[key] = self._iterated(op, value, start, size)
+            return self._known[key]
         if self._is_apart(value) and op is not None:
             mapping = {
                 operand: self._rows(operand, start, size) if self._is_split(operand) else operand
@@ -185,8 +199,64 @@ class _Splitter:
         tensor = unplaced(op.results[0].type)
         assert isinstance(tensor, TensorType), "only tensors are concatenated"
         type_ = TensorType((size, *tensor.shape[1:]), tensor.element, tensor.weak)
-        self.made.append(Operation(op.name, parts, [type_], op.attributes, (), op.location))
-        return self.made[-1].results[0]
+        return self._emit(Operation(op.name, parts, [type_], op.attributes, (), op.location))
+
+    def _iterated(self, scan: Operation, value: Value, start: int, size: int) -> Value:
+        """Rows of what ``scan`` stacks, from its iterations."""
+        index = scan.results.index(value)  # type: ignore[arg-type]
+        rows: list[Value] = []
+        for row in range(start, start + size):
+            single = self._iteration(scan, row)[index]
+            rows.append(self._emit(_expand(single, scan.location)))
+        if size == 1:
+            return rows[0]
+        tensor = unplaced(value.type)
+        assert isinstance(tensor, TensorType), "only tensors are stacked"
+        type_ = TensorType((size, *tensor.shape[1:]), tensor.element, tensor.weak)
+        return self._emit(concatenate(rows, 0, type_, scan.location))
+
+    def _iteration(self, scan: Operation, row: int) -> Sequence[Value]:
+        """What the iteration of ``row`` yields, and with it those before it."""
+        form = ScanForm.of(scan)
+        made = self._iterations[scan]
+        order = range(form.length)[::-1] if form.reverse else range(form.length)
+        carries: Sequence[Value] = scan.operands[form.consts : form.consts + form.carries]
+        for each in order:
+            if each not in made:
+                made[each] = self._iterate(scan, form, each, carries)
+            if each == row:
+                break
+            carries = made[each][: form.carries]
+        return made[row]
+
+    def _iterate(
+        self, scan: Operation, form: ScanForm, row: int, carries: Sequence[Value]
+    ) -> Sequence[Value]:
+        xs: list[Value] = []
+        for index in form.rows:
+            operand = scan.operands[index]
+            split = self._is_split(operand)
+            piece = (
+                self._rows(operand, row, 1) if split else self._part(operand, 0, row, 1, UNKNOWN)
+            )
+            xs.append(self._emit(_squeeze(piece, scan.location)))
+        body = scan.body
+        mapping: dict[Value, Value] = dict(
+            zip(body.arguments, [*scan.operands[: form.consts], *carries, *xs], strict=True)
+        )
+        for op in body.ops[:-1]:
+            if op.name == LITERAL:
+                key = (op.result.type, op.attributes["value"])
+                if key not in self._literals:
+                    self._literals[key] = self._emit(op.clone())
+                mapping[op.result] = self._literals[key]
+            else:
+                self.made.append(op.clone(mapping))
+        return [mapping[value] for value in body.terminator.operands]
+
+    def _emit(self, op: Operation) -> Value:
+        self.made.append(op)
+        return op.results[0]
 
     def _is_split(self, value: Value) -> bool:
         return isinstance(self._report.state(value), Split)
@@ -201,14 +271,33 @@ class _Splitter:
         key = (value, dimension, start, size)
         known = self._parts.get(key)
         if known is None:
-            self.made.append(part_of(value, dimension, start, size, location))
-            known = self._parts[key] = self.made[-1].results[0]
+            known = self._parts[key] = self._emit(part_of(value, dimension, start, size, location))
         return known
 
 
-def _where_rows_begin(values: Sequence[Value], length: int) -> list[Value]:
-    """Going back from ``values`` along dimension 0: what is not made of values as long."""
+def _expand(row: Value, location: Location) -> Operation:
+    """``row`` with a dimension 0 of size 1."""
+    tensor = unplaced(row.type)
+    assert isinstance(tensor, TensorType), "only tensors are stacked"
+    type_ = TensorType((1, *tensor.shape), tensor.element, tensor.weak)
+    return Operation("jax.reshape", [row], [type_], {"new_sizes": type_.shape}, (), location)
+
+
+def _squeeze(piece: Value, location: Location) -> Operation:
+    """``piece`` without its dimension 0, of size 1."""
+    tensor = unplaced(piece.type)
+    assert isinstance(tensor, TensorType), "only tensors are stacked"
+    type_ = TensorType(tensor.shape[1:], tensor.element, tensor.weak)
+    return Operation("jax.squeeze", [piece], [type_], {"dimensions": (0,)}, (), location)
+
+
+def _where_rows_begin(values: Sequence[Value], length: int) -> tuple[list[Value], list[Operation]]:
+    """Going back from ``values`` along dimension 0: what is not made of values as long.
+
+    And the scans over the rows on the way that carry something.
+    """
     begins: list[Value] = []
+    loops: dict[Operation, None] = {}
     seen: set[Value] = set()
     stack = list(values)
     while stack:
@@ -217,9 +306,14 @@ def _where_rows_begin(values: Sequence[Value], length: int) -> list[Value]:
             continue
         seen.add(value)
         op = value.defining_op
+        if op is not None and op.name == "jax.scan":
+            form = ScanForm.of(op)
+            carried = form.carries and not form.tokens and form.length <= _LONGEST
+            if carried and form.length == length and op.results.index(value) >= form.carries:  # type: ignore[arg-type]
+                loops[op] = None
         before = [v for v in op.operands if shape_of(v)[:1] == (length,)] if op is not None else []
         if before:
             stack += before
         else:
             begins.append(value)
-    return begins
+    return begins, list(loops)

@@ -89,15 +89,54 @@ def scanned(key: Any) -> Any:
     return jax.lax.scan(body, None, jax.random.split(key, LAYERS))[1]
 
 
+def scanned_with_a_carry(key: Any) -> Any:
+    """As flax initialises layers while it runs them; backwards for one of two."""
+
+    def body(x: Any, key: Any) -> Any:
+        w = jax.random.normal(key, (3, 4))
+        return jnp.tanh(x @ w) @ w.T, (w, w * 2)
+
+    x = jnp.ones((2, 3))
+    keys = jax.random.split(key, LAYERS)
+    forward = jax.lax.scan(body, x, keys)[1]
+    return forward, jax.lax.scan(body, x, keys, reverse=True)[1][0]
+
+
+def carried(key: Any) -> Any:
+    """What is stacked depends on the layer before."""
+
+    def body(x: Any, key: Any) -> Any:
+        x = x / 2 + jax.random.normal(key, (3, 4))
+        return x, x
+
+    return jax.lax.scan(body, jnp.ones((3, 4)), jax.random.split(key, LAYERS))[1]
+
+
 def scaled_by_depth(key: Any) -> Any:
     depth = 1 / jnp.sqrt(jnp.arange(LAYERS) + 1.0)
     return keys_mapped(key)[0] * depth[:, None, None]
 
 
-@pytest.mark.parametrize("fn", [keys_mapped, stacked, repeated, scanned, scaled_by_depth])
+@pytest.mark.parametrize(
+    "fn",
+    [
+        keys_mapped,
+        repeated,
+        scanned_with_a_carry,
+        *(
+            pytest.param(each, marks=pytest.mark.slow)
+            for each in (stacked, scanned, carried, scaled_by_depth)
+        ),
+    ],
+)
 def test_rows_are_made_apart(fn: Callable[..., Any]) -> None:
     traced = check(fn, KEY)
     assert largest_rows(traced) == 2
+
+
+def test_only_what_is_carried_into_a_result_is_computed() -> None:
+    split_ = split(scanned_with_a_carry, [KEY])
+    assert not [op for op in split_.module.main.body.ops if op.name in ("jax.tanh", "jax.scan")]
 
 
 def test_arguments_are_cut() -> None:
@@ -114,7 +153,7 @@ def mixed(key: Any) -> Any:
     return jnp.cumsum(keys_mapped(key)[0], axis=0)
 
 
-@pytest.mark.parametrize("fn", [orthogonal, mixed])
+@pytest.mark.parametrize("fn", [pytest.param(orthogonal, marks=pytest.mark.slow), mixed])
 def test_what_mixes_the_rows_is_made_whole_and_told(
     fn: Callable[..., Any], caplog: pytest.LogCaptureFixture
 ) -> None:
