@@ -85,7 +85,10 @@ def _bytes(op: Operation) -> int:
 def _chosen(cond: Operation) -> int | None:
     """The branch that is always taken, if there is one."""
     index = _constant(cond.operands[0])
-    return None if index is None else min(max(index, 0), len(cond.regions) - 1)  # as XLA does
+    if index is None:
+        return None
+    last = len(cond.regions) - 1
+    return index if 0 <= index <= last else last  # as XLA does
 
 
 def _constant(value: Value) -> int | None:

@@ -57,14 +57,14 @@
 }) : () -> ()
 
 // -----
-// A conditional on a constant is its branch.
+// A conditional on a constant is its branch; the last one for a number that has none.
 // CHECK-NOT: jax.cond
 // CHECK:     "jax.cos"
 // CHECK-NOT: jax.sin
 "builtin.module"() ({
   "func.func"() ({
   ^bb0(%x: tensor<128xf32>):
-    %i = "baechi.literal"() {value = 7 : i32} : () -> tensor<i32>
+    %i = "baechi.literal"() {value = -1 : i32} : () -> tensor<i32>
     %0 = "jax.cond"(%i, %x) ({
     ^bb0(%a: tensor<128xf32>):
       %1 = "jax.sin"(%a) : (tensor<128xf32>) -> tensor<128xf32>
