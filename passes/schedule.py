@@ -183,21 +183,20 @@ class _Plays:
                 _set_times(op, transfer.start_seconds, transfer.end_seconds)
         attributes = self.func.attributes
         attributes["baechi.step_seconds"] = simulation.makespan_seconds
-        attributes["baechi.lower_bound_seconds"] = self._lower_bound()
+        attributes["baechi.lower_bound_seconds"] = lower_bound_seconds(self.problem)
 
-    def _lower_bound(self) -> float:
-        """No placement on these devices takes less: the longest way without any transfer, and the
-        work spread evenly, each node at its fastest device."""
-        lists = self.problem.lists
-        way = [0.0] * self.problem.nodes
-        fastest = [min(seconds) for seconds in lists.seconds]
-        for node in reversed(self.problem.order):
-            after = (
-                way[reader] for tensor in lists.gives[node] for reader in lists.readers[tensor]
-            )
-            way[node] = fastest[node] + max(after, default=0.0)
-        spread = sum(fastest) / self.problem.machine.processors
-        return max([spread, *way])
+
+def lower_bound_seconds(problem: PlacementProblem) -> float:
+    """No placement on these devices takes less: the longest way without any transfer, and the work
+    spread evenly over what computes, each node at its fastest device."""
+    lists = problem.lists
+    way = [0.0] * problem.nodes
+    fastest = [min(seconds) for seconds in lists.seconds]
+    for node in reversed(problem.order):
+        after = (way[reader] for tensor in lists.gives[node] for reader in lists.readers[tensor])
+        way[node] = fastest[node] + max(after, default=0.0)
+    spread = sum(fastest) / problem.machine.processors
+    return max([spread, *way])
 
 
 def _set_times(op: Operation, start: float, end: float) -> None:

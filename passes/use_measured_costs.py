@@ -58,13 +58,16 @@ class UseMeasuredCosts(Pass):
 
 def retime(module: Module) -> None:
     """Play the step of a scheduled ``module`` in its order, and write down its times."""
+    from baechi_jax.passes.schedule import lower_bound_seconds
     from baechi_jax.passes.simulate.timeline import run_module
 
     run = run_module(module, in_order=True)
     for op, (start, end) in run.times.items():
         op.attributes["baechi.start_seconds"] = start
         op.attributes["baechi.end_seconds"] = end
-    module.main.attributes["baechi.step_seconds"] = run.simulation.makespan_seconds
+    attributes = module.main.attributes
+    attributes["baechi.step_seconds"] = run.simulation.makespan_seconds
+    attributes["baechi.lower_bound_seconds"] = lower_bound_seconds(run.source.problem)
 
 
 def unmeasured(module: Module, known: Iterable[tuple[str, str]]) -> list[Operation]:

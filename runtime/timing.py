@@ -156,6 +156,7 @@ def _copy_spans(executor: Executor, item: Put | Copy) -> list[_Span]:
 
 
 def _timeline(executor: Executor, spans: Sequence[_Span]) -> Timeline:
+    _tighten(spans)
     count = len(executor.devices)
     there: dict[int, float] = {}
     free: dict[_Lane, float] = {}
@@ -191,6 +192,23 @@ def _timeline(executor: Executor, spans: Sequence[_Span]) -> Timeline:
         busy_seconds=tuple(busy),
         makespan_seconds=max((span.ended for span in spans), default=0.0),
     )
+
+
+def _tighten(spans: Sequence[_Span]) -> None:
+    """Correct ends that were noted late: nothing ends after what came after it has ended."""
+    makers: dict[int, _Span] = {}
+    before: list[list[_Span]] = []
+    last: dict[_Lane, _Span] = {}
+    for span in spans:
+        found = [makers[slot] for slot in span.inputs if slot in makers]
+        if span.lane in last:
+            found.append(last[span.lane])
+        before.append(found)
+        last[span.lane] = span
+        makers.update(dict.fromkeys(span.outputs, span))
+    for span, found in zip(reversed(spans), reversed(before), strict=True):
+        for earlier in found:
+            earlier.ended = min(earlier.ended, span.ended)
 
 
 @dataclass(slots=True)

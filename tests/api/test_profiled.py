@@ -70,6 +70,8 @@ def test_values_are_those_of_jit_and_the_plan_is_measured(tmp_path: Path) -> Non
     known = MeasuredCosts.of(plan.module)
     assert known is not None
     assert not unmeasured(plan.module, known.tasks)
+    # On shared hardware, the bound is all the work.
+    assert plan.lower_bound_seconds <= plan.step_seconds < 3 * plan.lower_bound_seconds
     assert plan.declared_topology == _topology()
     assert plan.topology != _topology()
     (file,) = cache_files(tmp_path)
