@@ -123,13 +123,14 @@ class Executor:
     ) -> ExecutionError:
         """The error for instruction ``item`` of a step that was called with ``arguments``."""
         described = list(zip(self.program.arguments, arguments, strict=True))
-        gone = [
-            entry.name
+        gone = dict.fromkeys(
+            entry.leaf_name
             for entry, array in described
-            if entry.donated and (entry.name in lost or array.is_deleted())
-        ]
+            if entry.donated and (entry.leaf_name in lost or array.is_deleted())
+        )
         donated = any(entry.donated for entry, _ in described)
-        return execution_error(self._describe(item), error, gone, donated, self._planned(item))
+        planned = self._planned(item)
+        return execution_error(self._describe(item), error, list(gone), donated, planned)
 
     def _planned(self, item: Instruction) -> str:
         """What the plan says of the memory of the devices that ``item`` takes memory on."""
@@ -170,9 +171,10 @@ class Executor:
                 # What an earlier step left may still be in the making.
                 jax.block_until_ready(arguments)
         except Exception as error:
-            gone = [entry.name for entry in self.program.arguments if entry.name in lost]
+            named = (entry.leaf_name for entry in self.program.arguments)
+            gone = dict.fromkeys(name for name in named if name in lost)
             donated = any(entry.donated for entry in self.program.arguments)
-            raise execution_error("an earlier step", error, gone, donated) from error
+            raise execution_error("an earlier step", error, list(gone), donated) from error
 
     def _mark_ends(self) -> None:
         """Let the last task of each device leave a token with the pacer."""

@@ -88,6 +88,13 @@ class Argument:
     constant: bool
     piece: Piece | None = None
 
+    @property
+    def leaf_name(self) -> str:
+        """The name of the caller's leaf: for a piece without its layers."""
+        if self.piece is None:
+            return self.name
+        return self.name.removesuffix(f"[{self.piece.start}:{self.piece.stop}]")
+
 
 @dataclass(frozen=True, slots=True)
 class Program:

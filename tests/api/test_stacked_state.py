@@ -275,6 +275,19 @@ def test_an_error_while_stacks_are_moved_names_what_is_lost(monkeypatch: Any) ->
     assert gone == [True, True, False, False, False, False]
 
 
+def test_a_step_that_fails_names_whole_leaves() -> None:
+    compiled = DONATED.lower(init(), RATE).compile()
+    given = jax.tree.leaves(jax.device_put((init(), RATE), DEVICES[5]))
+    pending = compiled.pending(given)
+    assert pending is not None
+    arguments, lost = compiled.placer.place(given, pending)
+    assert set(lost) == {f"state['{part}']['{name}']" for part in "mw" for name in "abc"}
+    arguments[0].delete()
+    item = compiled.program.instructions[0]
+    text = str(compiled.executor.error(item, RuntimeError("no"), arguments, ["state['w']['b']"]))
+    assert "The donated arguments state['m']['a'], state['w']['b'] were already given" in text
+
+
 # What else is asked of a placed function ----------------------------------------------------------
 
 
