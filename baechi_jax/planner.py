@@ -222,7 +222,7 @@ class ApplyDecisions(Pass):
     arguments: tuple[Layers, ...]
 
     def run(self, module: Module) -> None:
-        """Set ``baechi.devices`` and the order of the tasks."""
+        """Set ``baechi.devices`` and the order of the tasks, and record both again."""
         func = module.main
         found = {str(task.attributes["sym_name"]): task for task in tasks_of(func)}
         odd = sorted(found.keys() ^ set(self.tasks))
@@ -251,6 +251,8 @@ class ApplyDecisions(Pass):
                 entries[index]["baechi.devices"] = (place,)
         set_argument_attributes(func, entries)
         func.body.set_ops([*(found[name] for name in self.tasks), func.body.terminator])
+        decided = dict(zip(self.tasks, self.devices, strict=True))
+        module.attributes["baechi.decisions"] = DictAttr.of(decided)
 
 
 # Helpers -----------------------------------------------------------------------------------------

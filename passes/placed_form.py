@@ -26,6 +26,7 @@ from baechi_jax.passes.tasks import (
     tasks_of,
     topology_of,
 )
+from baechi_jax.passes.use_measured_costs import UseMeasuredCosts
 
 _MOVES = frozenset({"baechi.send", "baechi.recv", "baechi.wait"})
 
@@ -89,6 +90,8 @@ def placed_form(plan: Module) -> PlacedForm:
     topology, measured = topology_of(module), MeasuredMemory.of(module)
     for task in built:
         set_task_cost(task, topology, measured)
+    # What was measured for the tasks counts for them here, too.
+    UseMeasuredCosts().run(module)
     refresh_function_type(main)
     names = {
         str(task.attributes["sym_name"]): tuple(part.name for part in own)

@@ -17,6 +17,7 @@ from baechi_jax.ir.core import Module, Operation
 from baechi_jax.ir.cost import DeviceMemory
 from baechi_jax.ir.errors import IRError
 from baechi_jax.passes.memory_measured import margin_of, with_margin
+from baechi_jax.passes.merge_tasks import MergeTasks
 from baechi_jax.passes.pass_manager import PassManager
 from baechi_jax.passes.pipeline import parse_pipeline
 from baechi_jax.passes.place import Place, write_placement
@@ -28,6 +29,7 @@ from baechi_jax.passes.registry import Pass
 from baechi_jax.passes.simulate.judge import ALL_RULES, judge
 from baechi_jax.passes.simulate.timeline import run_module
 from baechi_jax.passes.tasks import device_of, topology_of
+from baechi_jax.passes.use_measured_costs import UseMeasuredCosts
 from baechi_jax.report.memory import memory_steps
 
 if TYPE_CHECKING:
@@ -143,6 +145,9 @@ def _follow_up(plan: Module) -> list[Pass]:
     found: list[Pass] = []
     for each in passes[last + 1 :]:
         found.append(each)
+        if each.name == MergeTasks.name:
+            # As the planner does; nothing happens where nothing was measured.
+            found.append(UseMeasuredCosts())
         if each.name == PlanMemory.name:
             break
     return found

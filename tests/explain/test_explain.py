@@ -12,15 +12,20 @@ from baechi_jax.explain.subject import find_subject
 from baechi_jax.explain.view import PlacedView
 from baechi_jax.ir.core import Module
 from baechi_jax.ir.cost import DeviceMemory
+from baechi_jax.ir.fingerprint import fingerprint
 from baechi_jax.ir.parser import parse_module
 from baechi_jax.ir.topology import Device, Topology
+from baechi_jax.passes.cost.measured import MeasuredCosts
 from baechi_jax.passes.pass_manager import PassManager
 from baechi_jax.passes.pipeline import parse_pipeline
 from baechi_jax.passes.place import write_placement
+from baechi_jax.passes.placed_form import placed_form
 from baechi_jax.passes.placement.from_module import from_module, placed_devices
 from baechi_jax.passes.plan_errors import MemoryLimitError
 from baechi_jax.passes.simulate.judge import ALL_RULES, judge
+from baechi_jax.passes.tasks import tasks_of
 from baechi_jax.plan import Plan
+from baechi_jax.planner import Known, PlannerOptions, pipeline_text, plan_module
 
 Params = dict[str, jax.Array]
 
@@ -137,6 +142,36 @@ def test_a_saved_plan_says_the_same(planned: tuple[Plan, Module], tmp_path: Path
     plan.save(tmp_path / "plan.mlir")
     loaded = Plan.load(tmp_path / "plan.mlir")
     assert loaded.explain("m['big']") == plan.explain("m['big']")
+
+
+def test_a_repeated_plan_says_the_same(planned: tuple[Plan, Module], tmp_path: Path) -> None:
+    plan, _ = planned
+    plan.save(tmp_path / "plan.mlir")
+    again = baechi.place(
+        _step, topology=MACHINE, plan=tmp_path / "plan.mlir", donate_argnums=(0, 1)
+    )
+    assert again.plan(*ARGUMENTS).explain("x") == plan.explain("x")
+
+
+def test_measured_costs_count() -> None:
+    placed = baechi.place(_step, topology=MACHINE, placer="m-etf", donate_argnums=(0, 1))
+    traced = placed.trace(*ARGUMENTS)
+    plan = placed.plan(*ARGUMENTS)
+    tasks = tasks_of(placed_form(plan.module).module.main)
+    costs = MeasuredCosts({(fingerprint(task), "cpu"): 1e-3 for task in tasks})
+    options = PlannerOptions(pipeline_text("m-etf"))
+    measured = plan_module(lambda: traced.module, MACHINE, options, known=Known(costs=costs)).module
+    view = PlacedView(measured)
+    assert {float(view.problem.seconds[node].max()) for node in view.node_of_task.values()} == {
+        1e-3
+    }
+    found = explain(measured, "p['out']")
+    assert found.moves[0].step_seconds == Plan(measured).step_seconds
+    # Tasks run before it, each for so long.
+    for move, before in zip(found.moves, explain(plan.module, "p['out']").moves, strict=True):
+        assert move.start_seconds is not None
+        assert before.start_seconds is not None
+        assert move.start_seconds >= 1e-3 > before.start_seconds
 
 
 # Reasons ----------------------------------------------------------------------------------------
