@@ -179,7 +179,10 @@ def _told(outcome: Outcome) -> str:
     peak, limit = outcome.fullest
     memory = f"{format_bytes(peak)} of {format_bytes(limit)}"
     if outcome.step_seconds is None:
-        return f"{outcome.point}: no room, {format_bytes(outcome.missing_bytes)} missing ({memory})"
+        told = f"{outcome.point}: no room, {format_bytes(outcome.missing_bytes)} missing ({memory})"
+        if outcome.needed_bytes:
+            told += f"; {format_bytes(max(outcome.needed_bytes))} on each device may do"
+        return told
     return f"{outcome.point}: step {format_seconds(outcome.step_seconds)}, peak {memory}"
 
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from baechi_jax.ir.core import Module
 from baechi_jax.ir.errors import BaechiError
 from baechi_jax.ir.topology import Topology
 from baechi_jax.passes.placement.errors import InfeasiblePlacementError, Shortfall
-from baechi_jax.passes.plan_errors import MemoryLimitError
 from baechi_jax.plan import Plan
 from baechi_jax.planner import PlannerOptions, pipeline_text, plan_module
 from baechi_jax.sweep.axes import Axis, Point, points
@@ -22,8 +21,9 @@ class Outcome:
     """What planning for one point gave.
 
     A plan: ``step_seconds`` and the fields after it. No room: ``shortfalls`` of the placement that
-    came closest. Anything else that went wrong: ``error``. ``peak_bytes`` and ``limit_bytes`` are
-    of every device.
+    came closest, and ``needed_bytes``, limits for each device that another keeps in simulation
+    (empty where none was found). Anything else that went wrong: ``error``. ``peak_bytes`` and
+    ``limit_bytes`` are of every device.
     """
 
     point: Point
@@ -33,7 +33,8 @@ class Outcome:
     limit_bytes: tuple[int, ...] = ()
     devices_used: int = 0
     placer: str = ""
-    shortfalls: tuple[Shortfall, ...] = field(default=())
+    shortfalls: tuple[Shortfall, ...] = ()
+    needed_bytes: tuple[int, ...] = ()
     error: str = ""
 
     @property
@@ -86,7 +87,7 @@ def _outcomes(
         try:
             module = plan_module(make_module, machine, PlannerOptions(text)).module
         except InfeasiblePlacementError as error:
-            yield _no_room(point, error, machine)
+            yield _no_room(point, error)
         except BaechiError as error:
             yield Outcome(point, error=str(error).partition("\n")[0])
         else:
@@ -109,15 +110,10 @@ def _planned(point: Point, plan: Plan) -> Outcome:
     )
 
 
-def _no_room(point: Point, error: InfeasiblePlacementError, machine: Topology) -> Outcome:
-    shortfalls = error.shortfalls
-    cause = error.__cause__
-    if not shortfalls and isinstance(cause, MemoryLimitError):
-        name = machine.devices[cause.device].name
-        shortfalls = (Shortfall(cause.device, name, cause.peak_bytes, cause.limit_bytes),)
-    if not shortfalls:
+def _no_room(point: Point, error: InfeasiblePlacementError) -> Outcome:
+    if not error.shortfalls:
         return Outcome(point, error=str(error).partition("\n")[0])
-    return Outcome(point, shortfalls=shortfalls)
+    return Outcome(point, shortfalls=error.shortfalls, needed_bytes=error.needed_bytes)
 
 
 def figures(outcome: Outcome) -> dict[str, Any]:
@@ -136,6 +132,7 @@ def figures(outcome: Outcome) -> dict[str, Any]:
         return found | {"error": outcome.error}
     return found | {
         "missing_bytes": outcome.missing_bytes,
+        "needed_bytes": list(outcome.needed_bytes),
         "shortfalls": [
             {
                 "device": each.device,

@@ -161,6 +161,9 @@ def test_no_room_says_how_much_is_missing(swept: tuple[list[Axis], list[Outcome]
     assert limit == 300_000
     assert outcome.missing_bytes == peak - limit > 0
     assert figures(outcome)["missing_bytes"] == outcome.missing_bytes
+    assert figures(outcome)["needed_bytes"] == list(outcome.needed_bytes)
+    # One device: there is nothing to arrange.
+    assert limit < outcome.needed_bytes[0] <= 1.01 * peak
 
 
 def test_what_goes_wrong_at_one_point_is_told_there() -> None:
