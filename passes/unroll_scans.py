@@ -11,8 +11,8 @@ where an operation mixes the layers; that is logged, with its source line.
 Which scans: ``passes/unroll/choose.py``. What becomes of every value: the axis analysis
 (``passes/axis``, ``docs/axis-analysis.md``). The rewriting: ``passes/unroll/rewrite.py``.
 
-Assumes calls inlined. Only scans in the body of ``@main`` are looked at: a scan inside one that is
-unrolled stays one operation of each layer.
+Assumes calls inlined. Scans in the body of ``@main`` are looked at, and those one loop deeper, where
+gradients are summed over microbatches; a scan inside a layer stays one operation of that layer.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from baechi_jax.ir.topology import Topology
 from baechi_jax.passes.analyze_axis import chosen_arguments
 from baechi_jax.passes.axis.analysis import argument_names
 from baechi_jax.passes.registry import Pass, register_pass
-from baechi_jax.passes.unroll.choose import Rule, choose
+from baechi_jax.passes.unroll.choose import Rule, choose, choose_around
 from baechi_jax.passes.unroll.rewrite import rewrite
 
 _WHEN = ("auto", "always", "never")
@@ -48,7 +48,8 @@ class UnrollScans(Pass):
     ``when``: ``auto`` takes the scans over parameters that are neither long (more than ``longest``
     iterations) nor cheap (stacks of less than ``share`` of all arguments' bytes), and none where
     the topology has a single device; ``always`` those over any argument; ``never`` none.
-    ``arguments`` name stacks whose scans are taken anyway, ``keep`` arguments that stay whole.
+    Loops of at most ``around`` iterations around such scans are unrolled with them. ``arguments``
+    name stacks whose scans are taken anyway, ``keep`` arguments that stay whole.
     """
 
     name: ClassVar[str] = "unroll-scans"
@@ -59,6 +60,7 @@ class UnrollScans(Pass):
     when: str = "auto"
     longest: int = 256
     share: float = 0.01
+    around: int = 16
     arguments: tuple[str, ...] = ()
     keep: tuple[str, ...] = ()
 
@@ -82,6 +84,8 @@ class UnrollScans(Pass):
             raise PassError("unroll-scans: the arguments of @main are in pieces already")
         done: set[int] = set()
         changed = False
+        while (chosen := choose_around(function, self._rule(function))) is not None:
+            rewrite(function, chosen, 1)
         while (chosen := choose(function, self._rule(function), done)) is not None:
             rewrite(function, chosen, self.iterations, inline=self.inline)
             changed = True
@@ -95,6 +99,7 @@ class UnrollScans(Pass):
             always=self.when == "always",
             longest=self.longest,
             share=self.share,
+            around=self.around,
             arguments=frozenset(chosen_arguments(self.arguments, names)),
             keep=frozenset(chosen_arguments(self.keep, names)),
         )

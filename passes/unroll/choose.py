@@ -13,6 +13,9 @@ The rule (``when = "auto"``): a candidate is taken if
 - it is not cheap: its stacked arguments and results make at least ``share`` of all bytes of
   arguments.
 
+A scan of at most ``around`` iterations with such a scan inside, over what its iterations share
+(microbatches whose gradients are summed up), is unrolled first, its own stacks left whole.
+
 From there the analysis of the axis says what else is split: scans that read stacked residuals, and
 arguments that stand beside a split value (Adam's moments) or are the state behind one.
 """
@@ -47,6 +50,7 @@ class Rule:
     always: bool
     longest: int
     share: float
+    around: int
     arguments: frozenset[int]
     keep: frozenset[int]
 
@@ -91,31 +95,84 @@ def choose(function: Operation, rule: Rule, done: set[int]) -> Chosen | None:
     return None
 
 
+def choose_around(function: Operation, rule: Rule) -> Chosen | None:
+    """The next scan that holds candidates, to be unrolled as it is; None when there is none."""
+    roots = _Roots(function)
+    allowed = _may_part(function, rule)
+    for op in function.body.ops:
+        if op.name != SCAN:
+            continue
+        form = ScanForm.of(op)
+        if 2 <= form.length <= rule.around and _holds_layers(op, form, roots, allowed, rule):
+            stacked = op.results[form.carries : form.carries + form.ys]
+            axes: dict[int | Value, int] = dict.fromkeys(stacked, 0)
+            report = AxisReport(function, form.length, {}, {})
+            if axes:
+                report = analyze(function, axes, combine=True, gather=True, unrolled={op})
+            return Chosen((op,), (), {op: ()}, report)
+    return None
+
+
+def _holds_layers(
+    op: Operation, form: ScanForm, roots: _Roots, allowed: frozenset[int], rule: Rule
+) -> bool:
+    """Whether a scan in the body of ``op`` goes over arguments that all iterations share."""
+    entries = argument_attributes(roots.function)
+    total = sum(nbytes(argument.type) for argument in roots.function.body.arguments)
+    inside = _Roots(op)
+    for inner in op.body.ops:
+        if inner.name != SCAN:
+            continue
+        rows = ScanForm.of(inner)
+        found: set[int] = set()
+        for index in rows.rows:
+            for shared in inside.of(inner.operands[index], rows.length):
+                if shared.index < form.consts:
+                    outer = roots.of(op.operands[shared.index], rows.length)
+                    found.update(value.index for value in outer)
+        found &= allowed
+        if found and _takes(inner, rows, found, entries, total, rule):
+            return True
+    return False
+
+
+def _takes(
+    op: Operation,
+    form: ScanForm,
+    arguments: Collection[int],
+    entries: Sequence[Mapping[str, Attribute]],
+    total: int,
+    rule: Rule,
+) -> bool:
+    """Whether the rule takes a scan over these arguments."""
+    return form.length >= 2 and (
+        rule.always
+        or not rule.arguments.isdisjoint(arguments)
+        or _is_worth_it(op, form, sorted(arguments), entries, total, rule)
+    )
+
+
 def _candidates(
     function: Operation, rule: Rule, done: Collection[int]
 ) -> dict[Operation, tuple[int, ...]]:
     """Scans that the rule takes -> the arguments that they scan over."""
     entries = argument_attributes(function)
     total = sum(nbytes(argument.type) for argument in function.body.arguments)
-    roots = _Roots(function.body)
+    roots = _Roots(function)
     allowed = _may_part(function, rule)
     found: dict[Operation, tuple[int, ...]] = {}
     for op in function.body.ops:
         if op.name != SCAN:
             continue
         form = ScanForm.of(op)
-        if form.length < 2 or form.length in done:
+        if form.length in done:
             continue
         arguments: dict[int, None] = {}
         for index in form.rows:
             for argument in roots.of(op.operands[index], form.length):
                 if argument.index in allowed:
                     arguments[argument.index] = None
-        if arguments and (
-            rule.always
-            or not rule.arguments.isdisjoint(arguments)
-            or _is_worth_it(op, form, sorted(arguments), entries, total, rule)
-        ):
+        if arguments and _takes(op, form, arguments, entries, total, rule):
             found[op] = tuple(sorted(arguments))
     return found
 
@@ -142,8 +199,9 @@ def _is_worth_it(
 class _Roots:
     """The arguments that a stacked value comes from, row by row."""
 
-    def __init__(self, body: Block) -> None:
-        self._body = body
+    def __init__(self, function: Operation) -> None:
+        #: The function, or the loop, whose arguments they are.
+        self.function = function
         self._seen: dict[Value, tuple[BlockArgument, ...]] = {}
 
     def of(self, value: Value, length: int) -> tuple[BlockArgument, ...]:

@@ -12,7 +12,7 @@ from baechi_jax.passes.unroll.stacks import Rows
 #: One step of a path: ``['w']``, ``[3]``, ``.w``, ``w``.
 _STEP = re.compile(r"\['([^']*)'\]|\[(\d+)\]|\.?([A-Za-z_]\w*)")
 
-_DEFAULT = "layers"
+_DEFAULT = "scan"
 
 
 def piece_name(name: str, rows: Rows) -> str:

@@ -181,6 +181,8 @@ class _Rewriter:
     def _cut_results(self, terminator: Operation) -> set[int]:
         """The results that become pieces: next values of such arguments, what looks like them
         (gradients), and whatever is large."""
+        if not self.chosen.arguments:
+            return set()
         length = self.chosen.length
         state: dict[int, bool] = {}  # result -> whether its argument is in pieces
         alike: set[Type] = set()

@@ -67,8 +67,11 @@ def unroll(
     return Unrolled(traced, argument_pieces(module.main), result_pieces(module.main))
 
 
-def run(unrolled: Unrolled, args: Sequence[Any]) -> Any:
-    """Call it: leaves are cut into their pieces, results put together."""
+def run(unrolled: Unrolled, args: Sequence[Any], *, jit: bool = True) -> Any:
+    """Call it: leaves are cut into their pieces, results put together.
+
+    Without ``jit`` one operation after another, whose kernels are compiled once for all programs.
+    """
     traced, body = unrolled.trace, unrolled.module.main.body
     program = operations_to_jaxpr(
         body.ops[:-1], body.arguments, body.terminator.operands, traced.equations
@@ -78,7 +81,8 @@ def run(unrolled: Unrolled, args: Sequence[Any]) -> Any:
     for leaf, indices in zip(given, leaves(unrolled.pieces), strict=True):
         for piece in (unrolled.pieces[index] for index in indices):
             flat.append(leaf if piece is None else leaf[piece.start : piece.stop])
-    found = jax.jit(jax.extend.core.jaxpr_as_fun(program))(*flat)
+    function = jax.extend.core.jaxpr_as_fun(program)
+    found = (jax.jit(function) if jit else function)(*flat)
     results: list[Any] = []
     for indices in leaves(unrolled.result_pieces):
         parts = [found[index] for index in indices]

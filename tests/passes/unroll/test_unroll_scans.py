@@ -528,3 +528,38 @@ def test_wrong_options() -> None:
     assert parse_pipeline("unroll-scans{iterations=2 when=always}") == (
         UnrollScans(iterations=2, when="always"),
     )
+
+
+# Loops around layers -------------------------------------------------------------------------
+
+
+def accumulate(params: Tree, xs: jax.Array) -> Tree:
+    """Gradients summed over microbatches, then one step."""
+
+    def micro(carry: Tree, x: jax.Array) -> tuple[Tree, jax.Array]:
+        value, grads = jax.value_and_grad(loss)(params, x)
+        return jax.tree.map(jnp.add, carry, grads), value
+
+    zeros = jax.tree.map(jnp.zeros_like, params)
+    grads, losses = jax.lax.scan(micro, zeros, xs)
+    return jax.tree.map(lambda p, g: p - 0.1 * g, params, grads), losses
+
+
+def test_microbatches_around_layers_are_unrolled_too() -> None:
+    arguments = (parameters(), jnp.stack([batch(1), batch(2), batch(5)]))
+    unrolled = check(accumulate, arguments, donate=(0,))
+    assert unrolled.count("scan") == 0
+    assert "scan[2]/jvp()/params[1]" in unrolled.names("tanh")
+    # The losses of the microbatches are one result; the parameters are in layers.
+    assert unrolled.count("concatenate") == 1
+    assert unrolled.pieces[:-1] == unrolled.result_pieces[:-1]
+    assert unrolled.pieces[-1] is None
+    no_stack(unrolled)
+
+
+@pytest.mark.parametrize("options", [{"around": 2}, {"keep": ("params",)}])
+def test_microbatches_that_stay_one_operation(options: dict[str, Any]) -> None:
+    arguments = (parameters(), jnp.stack([batch(1), batch(2), batch(5)]))
+    unrolled = unroll(accumulate, arguments, donate=(0,), **options)
+    assert unrolled.count("scan") == 1
+    assert not any(unrolled.pieces)
