@@ -26,6 +26,7 @@ from baechi_jax.passes.tasks import device_of, tasks_of
 from baechi_jax.passes.use_measured_costs import retime, unmeasured
 from baechi_jax.plan import Plan
 from baechi_jax.runtime.compile import CompiledTask
+from baechi_jax.runtime.errors import CompilationError
 from baechi_jax.runtime.instructions import Program, program_of
 from baechi_jax.runtime.profile import Budget, Subject, TaskSampler, takes_bytes
 from baechi_jax.runtime.profile_cache import (
@@ -138,7 +139,11 @@ class Profiler:
             chosen = self._heaviest_elsewhere(program, kind)
             if chosen and self.budget.allows(0.0):
                 with _moved([program.tasks[index] for index in chosen], first):
-                    self._measure(compile_(program), chosen)
+                    try:
+                        self._measure(compile_(program), chosen)
+                    except CompilationError as error:
+                        # A task may be made for one kind of device only.
+                        _log.info("nothing is measured on %s: %s", kind, error)
         return compiled
 
     def _measure(self, compiled: Sequence[CompiledTask], chosen: Sequence[int]) -> None:

@@ -11,6 +11,7 @@ from baechi_jax.ir.core import Module
 from baechi_jax.ir.cost import DeviceMemory
 from baechi_jax.ir.errors import TopologyError
 from baechi_jax.ir.topology import Topology
+from baechi_jax.passes.cost.measured import DECLARED, FACTORS, TASKS, MeasuredCosts
 from baechi_jax.passes.cost.operation import devices_of, op_cost
 from baechi_jax.passes.tasks import set_task_cost, tasks_of, topology_of
 from baechi_jax.units import format_bytes
@@ -31,6 +32,9 @@ def retarget(module: Module, topology: Topology) -> list[str]:
         )
     if planned == topology:
         return []
+    notes = _unmeasured(module)
+    for key in (TASKS, FACTORS, DECLARED):
+        module.attributes.pop(key, None)
     module.attributes["baechi.topology"] = topology
     devices = devices_of(topology)
     for task in tasks_of(module.main):
@@ -45,15 +49,16 @@ def retarget(module: Module, topology: Topology) -> list[str]:
         module.attributes["baechi.placement"] = DictAttr.of(
             {"placer": decided["placer"], "status": "for another machine"}
         )
-    return [*_unmeasured(module), *_too_small(module, topology)]
+    return [*notes, *_too_small(module, topology)]
 
 
 def _unmeasured(module: Module) -> list[str]:
-    if "source=table" not in str(module.attributes.get("baechi.pipeline", "")):
+    table = "source=table" in str(module.attributes.get("baechi.pipeline", ""))
+    if not table and MeasuredCosts.of(module) is None:
         return []
     note = (
         "the plan was made with measured costs; on this topology all costs are those of the "
-        "analytic model. For measured ones, plan again there with annotate-costs{source=table}"
+        "analytic model. For measured ones, plan again there with costs='profile'"
     )
     return [note]
 

@@ -14,12 +14,13 @@ import numpy as np
 import pytest
 
 import baechi_jax as baechi
-from baechi_jax.ir.topology import Topology
+from baechi_jax.ir.topology import Device, Link, Topology
 from baechi_jax.passes.cost.measured import MeasuredCosts
 from baechi_jax.passes.use_measured_costs import unmeasured
 from baechi_jax.place import PlacedFunction, place
 from baechi_jax.plan import Plan
 from baechi_jax.profiled import ProfileOptions, Profiler, plan_with_profile
+from baechi_jax.retarget import retarget
 from baechi_jax.runtime import profile_links
 from baechi_jax.runtime.errors import DeviceError
 from baechi_jax.runtime.profile import Budget, TaskSampler
@@ -127,6 +128,17 @@ def test_another_process_does_not_measure_again(tmp_path: Path) -> None:
     assert file.read_bytes() == before
 
 
+def test_kinds_of_devices_that_the_plan_leaves_out_are_measured_too(tmp_path: Path) -> None:
+    # The second kind looks too slow to be used; both are the same processor in truth.
+    fast, slow = Device(kind="fast"), Device(kind="slow", flops_per_second=1e6)
+    topology = Topology((fast, slow), (Link(0, 1), Link(1, 0)))
+    placed = _placed(tmp_path, topology=topology, devices=jax.devices()[:2])
+    plan = placed.plan(*jax.eval_shape(_arguments))
+    known = MeasuredCosts.of(plan.module)
+    assert known is not None
+    assert {kind for _, kind in known.tasks} == {"fast", "slow"}
+
+
 def test_a_saved_plan_brings_its_costs(tmp_path: Path) -> None:
     shapes = jax.eval_shape(_arguments)
     plan = _placed(tmp_path / "costs").plan(*shapes)
@@ -134,7 +146,13 @@ def test_a_saved_plan_brings_its_costs(tmp_path: Path) -> None:
     again = place(_step, plan=tmp_path / "plan.mlir", topology=_topology()).plan(*shapes)
     assert again.step_seconds == pytest.approx(plan.step_seconds)
     assert again.topology == plan.topology
-    assert Plan.load(tmp_path / "plan.mlir").declared_topology == _topology()
+    loaded = Plan.load(tmp_path / "plan.mlir")
+    assert loaded.declared_topology == _topology()
+    other = Topology.uniform(4)
+    (note, *_) = retarget(loaded.module, other)
+    assert "the plan was made with measured costs" in note
+    assert MeasuredCosts.of(loaded.module) is None
+    assert loaded.declared_topology == other
 
 
 def test_nothing_is_measured_without_time(tmp_path: Path) -> None:
