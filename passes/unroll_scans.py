@@ -11,8 +11,8 @@ where an operation mixes the layers; that is logged, with its source line.
 Which scans: ``passes/unroll/choose.py``. What becomes of every value: the axis analysis
 (``passes/axis``, ``docs/axis-analysis.md``). The rewriting: ``passes/unroll/rewrite.py``.
 
-Assumes calls inlined. Scans in the body of ``@main`` are looked at, and those one loop deeper, where
-gradients are summed over microbatches; a scan inside a layer stays one operation of that layer.
+Assumes calls inlined. Scans in the body of ``@main`` are looked at, and those one loop deeper,
+where gradients are summed over microbatches; a scan inside a layer stays one operation there.
 """
 
 from __future__ import annotations
