@@ -102,15 +102,15 @@ class MemoryWalk:
         dying = [
             (place[buffer.value], buffer) for buffer in self.account.frees[index] if buffer.nbytes
         ]
-        if not dying or not op.results:
-            return
-        dying.sort(key=lambda each: each[0])
-        pairs = choose_donations(op, [Dying(i, buffer.successor) for i, buffer in dying])
-        paired = dict(pairs)
-        for operand, buffer in dying:
-            if operand in paired and self._copies_ended(buffer, index):
-                self.donated[index].append(buffer)
-                self.pairs[index].append((operand, paired[operand]))
+        if dying and op.results:
+            dying.sort(key=lambda each: each[0])
+            pairs = choose_donations(op, [Dying(i, buffer.successor) for i, buffer in dying])
+            paired = dict(pairs)
+            for operand, buffer in dying:
+                if operand in paired and self._copies_ended(buffer, index):
+                    self.donated[index].append(buffer)
+                    self.pairs[index].append((operand, paired[operand]))
+        # Also where nothing is donated: the cost supposed that all is.
         if self.recost:
             self._recost(index)
 

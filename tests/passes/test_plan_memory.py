@@ -333,3 +333,22 @@ def test_state_is_donated_whatever_reads_it() -> None:
     task, operand, _ = task_of(product)
     successor = task.results[1]
     assert choose_donations(task, [Dying(operand, successor)]) == [(operand, 1)]
+
+
+def test_temporaries_of_a_task_that_donates_nothing() -> None:
+    """Its cost supposed that all operands may be overwritten, which here takes a copy."""
+    module = trace(lambda x, w: x @ w, (SQUARE, SQUARE), {}).module
+    module.attributes["baechi.topology"] = Topology.uniform(1)
+    front = "inline-calls,annotate-costs,colocate,fuse-tasks,place{placer=single}"
+    PassManager(parse_pipeline(front)).run(module)
+
+    def temporary_bytes() -> int:
+        (task,) = tasks_of(module.main)
+        cost = task.attributes["baechi.cost"]
+        assert isinstance(cost, Cost)
+        return cost.temporary_bytes
+
+    assert temporary_bytes() > 0
+    # The caller keeps both operands: nothing dies.
+    plan(module)
+    assert temporary_bytes() == 0
