@@ -15,9 +15,11 @@ from baechi_jax.ir.cost import Cost, DeviceMemory
 from baechi_jax.ir.function import argument_attributes
 from baechi_jax.ir.location import Location
 from baechi_jax.ir.types import OnType, nbytes, unplaced
+from baechi_jax.passes.cost.measured import task_seconds
 from baechi_jax.passes.memory_measured import note_of
 from baechi_jax.passes.simulate.timeline import ModuleRun, Timeline, run_module
-from baechi_jax.passes.tasks import topology_of
+from baechi_jax.passes.tasks import tasks_of, topology_of
+from baechi_jax.passes.use_measured_costs import unmeasured
 from baechi_jax.report.layers import COMPUTE, PHASES, UPDATE, layer_names, phase_of
 from baechi_jax.report.memory import has_memory_plan, memory_steps
 from baechi_jax.report.view import (
@@ -424,11 +426,17 @@ def _placement(module: Module) -> tuple[tuple[str, str], ...]:
     decided = module.attributes.get("baechi.placement")
     if not isinstance(decided, DictAttr):
         return ()
-    return tuple(
+    said = tuple(
         (key, value)
         for key in ("placer", "status", "notes")
         if isinstance(value := decided.get(key), str) and value
     )
+    known = task_seconds(module)
+    if not known:
+        return said
+    tasks = tasks_of(module.main)
+    measured = len(tasks) - len(unmeasured(module, known))
+    return (*said, ("costs", f"measured, {measured} of {len(tasks)} tasks"))
 
 
 def _candidates(module: Module) -> tuple[CandidateView, ...]:

@@ -60,6 +60,8 @@ def caption(view: PlanView) -> str:
         decided = dict(view.placement)
         status = decided.get("status", "")
         parts.append(f"Placed by {decided.get('placer', '?')}" + (f" ({status})" if status else ""))
+        if "costs" in decided:
+            parts.append(f"Costs {decided['costs']}")
     if view.memory_note:
         parts.append(view.memory_note.removesuffix("."))
     return ". ".join(parts) + "."

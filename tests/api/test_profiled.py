@@ -16,6 +16,7 @@ import pytest
 import baechi_jax as baechi
 from baechi_jax.ir.topology import Device, Link, Topology
 from baechi_jax.passes.cost.measured import MeasuredCosts
+from baechi_jax.passes.tasks import tasks_of
 from baechi_jax.passes.use_measured_costs import unmeasured
 from baechi_jax.place import PlacedFunction, place
 from baechi_jax.plan import Plan
@@ -73,6 +74,8 @@ def test_values_are_those_of_jit_and_the_plan_is_measured(tmp_path: Path) -> Non
     assert not unmeasured(plan.module, known.tasks)
     # On shared hardware, the bound is all the work.
     assert plan.lower_bound_seconds <= plan.step_seconds < 3 * plan.lower_bound_seconds
+    tasks = len(tasks_of(plan.module.main))
+    assert f"Costs measured, {tasks} of {tasks} tasks" in " ".join(str(plan).split())
     assert plan.declared_topology == _topology()
     assert plan.topology != _topology()
     (file,) = cache_files(tmp_path)
@@ -110,6 +113,30 @@ def test_what_is_in_the_cache_is_not_measured_again(
     monkeypatch.setattr(TaskSampler, "_sample", refuse)
     monkeypatch.setattr(profile_links, "_measure", refuse)
     assert _placed(tmp_path).plan(*shapes).step_seconds == pytest.approx(plan.step_seconds)
+
+
+def test_ctrl_c_leaves_nothing_half_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken = TaskSampler._sample
+    count = iter(range(100))
+
+    def interrupted(self: TaskSampler, state: Any) -> None:
+        if next(count) == 3:
+            raise KeyboardInterrupt
+        taken(self, state)
+
+    placed = _placed(tmp_path)
+    shapes = jax.eval_shape(_arguments)
+    with monkeypatch.context() as patch:
+        patch.setattr(TaskSampler, "_sample", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            placed.plan(*shapes)
+    # The links were done; of the tasks nothing is there, and the next call measures them.
+    (file,) = cache_files(tmp_path)
+    assert not read_costs(file)[0].tasks
+    assert {path.suffix for path in tmp_path.iterdir()} == {".json", ".lock"}
+    assert MeasuredCosts.of(placed.plan(*shapes).module) is not None
 
 
 @pytest.mark.slow
