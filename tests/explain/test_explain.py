@@ -208,17 +208,16 @@ def test_a_pin(planned: tuple[Plan, Module]) -> None:
 
 def test_forward_with_backward(planned: tuple[Plan, Module]) -> None:
     view = PlacedView(planned[0].module)
-    forward = next(each for each in view.ops if each.name == "tanh")
-    assert f"Its backward pass goes with {forward.handle}: mul#" in _text(
-        explain(planned[0].module, forward.handle)
-    )
-    backward = next(
+    products = [
         each
         for each in view.ops
-        if each.place == forward.place
-        and "transpose(" in each.op.location.name
-        and view.group_name(each) == view.group_name(forward)
-    )
+        if each.name == "dot_general" and view.group_name(each) == "p['mid']"
+    ]
+    forward = next(each for each in products if "transpose(" not in each.op.location.name)
+    backward = next(each for each in products if "transpose(" in each.op.location.name)
+    text = _text(explain(planned[0].module, forward.handle))
+    assert f"{forward.handle} reads p['mid'] (64.0 KiB), which lies here." in text
+    assert f"Its backward pass goes with {forward.handle}: " in text
     assert f"goes with what it differentiates: {forward}." in _text(
         explain(planned[0].module, backward.handle)
     )
@@ -257,7 +256,17 @@ def test_what_can_be_named(planned: tuple[Plan, Module]) -> None:
     assert view.argument_name(find_subject(view, "x").arguments[0]) == "x"
     name = next(iter(view.parts))
     assert find_subject(view, name).parts == view.parts[name]
-    assert find_subject(view, view.group_name(tanh) or "").title.startswith("group ")
+    group = next(name for each in view.ops if (name := view.group_name(each)) is not None)
+    found = find_subject(view, group)
+    assert found.title.startswith(("group ", "argument "))
+    assert {view.group_name(each) for each in found.ops} <= {group}
+    only_ops = next(
+        name
+        for each in view.ops
+        if (name := view.group_name(each)) is not None
+        and name not in view.group_of_argument.values()
+    )
+    assert find_subject(view, only_ops).title == f"group {only_ops}"
     pinned = find_subject(view, "baechi.device:1")
     assert {each.place for each in pinned.ops} == {f"{file}:{line}"}
 
