@@ -58,7 +58,7 @@ class UnrollScans(Pass):
     iterations: int = 1
     inline: bool = False
     when: str = "auto"
-    longest: int = 256
+    longest: int = 128
     share: float = 0.01
     around: int = 16
     arguments: tuple[str, ...] = ()

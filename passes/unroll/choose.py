@@ -202,27 +202,25 @@ class _Roots:
     def __init__(self, function: Operation) -> None:
         #: The function, or the loop, whose arguments they are.
         self.function = function
-        self._seen: dict[Value, tuple[BlockArgument, ...]] = {}
 
-    def of(self, value: Value, length: int) -> tuple[BlockArgument, ...]:
+    def of(self, value: Value, length: int) -> list[BlockArgument]:
         """Arguments of ``length`` rows that ``value``, of as many, is made from."""
-        known = self._seen.get(value)
-        if known is not None:
-            return known
-        self._seen[value] = ()  # also where a walk comes back to it
-        found: dict[BlockArgument, None] = {}
-        if shape_of(value)[:1] == (length,):
-            if isinstance(value, BlockArgument):
-                found[value] = None
-            op = value.defining_op
-            if op is not None and not op.regions:
-                sources = op.operands
-                if op.name == "jax.optimization_barrier":
-                    sources = [op.operands[op.results.index(value)]]  # type: ignore[arg-type]
-                for operand in sources:
-                    found.update(dict.fromkeys(self.of(operand, length)))
-        self._seen[value] = tuple(found)
-        return self._seen[value]
+        found: list[BlockArgument] = []
+        seen: set[Value] = set()
+        stack = [value]
+        while stack:
+            each = stack.pop()
+            if each in seen or shape_of(each)[:1] != (length,):
+                continue
+            seen.add(each)
+            op = each.defining_op
+            if isinstance(each, BlockArgument):
+                found.append(each)
+            elif op is not None and op.name == "jax.optimization_barrier":
+                stack.append(op.operands[each.index])
+            elif op is not None and not op.regions:
+                stack += op.operands
+        return found
 
 
 def _confirmed(

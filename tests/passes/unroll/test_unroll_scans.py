@@ -341,6 +341,28 @@ def test_effects_keep_their_order() -> None:
         assert after.operands[-1] is before.results[-1]
 
 
+def test_stacks_of_two_lengths_made_of_one_another() -> None:
+    def fn(params: Tree, x: jax.Array) -> Tree:
+        # The shorter scan is looked at first; it tells nothing of the longer one.
+        most = jax.tree.map(lambda p: p[1:], params)
+        x, _ = jax.lax.scan(layer, x, most)
+        return jax.lax.scan(layer, x, params)[0]
+
+    unrolled = unroll(fn, (parameters(), batch()))
+    assert len(unrolled.names("tanh")) == 4
+    assert unrolled.count("scan") == 1
+    assert unrolled.count("concatenate") == 2
+
+
+def test_a_long_way_from_arguments_to_what_is_scanned() -> None:
+    def fn(params: Tree, x: jax.Array) -> Tree:
+        for _ in range(700):
+            params = jax.tree.map(lambda p: p * 1.001, params)
+        return predict(params, x)
+
+    assert unroll(fn, (parameters(2), batch())).count("scan") == 0
+
+
 # Where the layers are mixed --------------------------------------------------------------------
 
 
