@@ -36,7 +36,7 @@ SHORT_SECONDS = 20e-3
 LONG_SECONDS = 1.0
 LONGEST_BATCH = 16
 
-#: Inputs that are kept from sample to sample, over all tasks.
+#: Inputs that are kept from sample to sample, over all tasks; no more than a fourth of a device.
 KEPT_BYTES = 256 << 20
 
 #: Inputs and results of the runs of one batch.
@@ -140,8 +140,8 @@ class TaskSampler:
 
     def _sample(self, state: _State) -> None:
         warm = bool(state.seconds)
-        # Before the first run only the model has an idea; three runs are to come.
-        expected = state.whole if warm else 3 * state.subject.expected_seconds
+        # Before the first run only the model has an idea; two runs and a batch are to come.
+        expected = state.whole if warm else 4 * state.subject.expected_seconds
         if state.failed or not self._budget.allows(expected):
             return
         clock = self._budget.clock
@@ -187,7 +187,8 @@ class TaskSampler:
             inputs[position] = array
             size = nbytes(subject.types[position])
             taken = subject.executable.donated[position]
-            if not taken and self._kept_bytes + size <= KEPT_BYTES:
+            most = min(KEPT_BYTES, subject.room_bytes // 4)
+            if not taken and self._kept_bytes + size <= most:
                 state.kept[position] = array
                 self._kept_bytes += size
         return [inputs[i] for i in range(len(subject.types))]
