@@ -73,7 +73,11 @@ def _taken_over(
     start, end = simulation.start_seconds, simulation.end_seconds
     at = simulation.peak_seconds[device]
     taken: set[int] = set()
-    nodes = [n for n, where in enumerate(assignment) if where == device and start[n] <= at]
+    nodes = [
+        node
+        for node, aliases in enumerate(lists.aliases)
+        if aliases and assignment[node] == device and start[node] <= at
+    ]
     for node in sorted(nodes, key=lambda each: (start[each], each)):
         for old, _ in lists.aliases[node]:
             readers = lists.readers[old]
@@ -110,7 +114,7 @@ def peak_table(
     buffers: list[LiveBuffer] = []
     for each in live_at_peak(problem, assignment, simulation, device):
         if each.tensor < 0:
-            what, source = f"temporaries of '{problem.node_names[each.node]}'", ""
+            what = f"temporaries of '{problem.node_names[each.node]}'"
             source = problem.node_sources[each.node]
         else:
             what, source = problem.describe_tensor(each.tensor)
