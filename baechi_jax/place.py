@@ -512,7 +512,8 @@ class PlacedFunction:
             module = entry.module()
             module.attributes["baechi.fingerprint"] = fingerprint(module)
             if cuts:
-                split_results(module, cuts)
+                counted = bool(jax.config.jax_threefry_partitionable)  # type: ignore[attr-defined]
+                split_results(module, cuts, partitionable=counted)
             return module
 
         options = self._options.planner

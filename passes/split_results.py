@@ -3,7 +3,8 @@
 An initialiser makes stacked parameters whose layers are to lie on several devices. From each piece
 of a result that is wanted, this goes back through what computes it: an operation that works row by
 row (``passes/axis`` says so) is done for the piece's rows, until the rows begin: at a key for each
-layer, at an array that repeats, at the parts of a concatenation or of a stack, at an argument.
+layer, at one draw of random bits for all (``passes/random_rows.py``), at an array that repeats, at
+the parts of a concatenation or of a stack, at an argument.
 There, and at an operation that mixes the rows, the piece is a slice of the whole, which is then
 computed on one device. Nobody reads the whole of the others any more.
 
@@ -38,6 +39,7 @@ from baechi_jax.passes.axis.scan_form import ScanForm
 from baechi_jax.passes.axis.states import Split
 from baechi_jax.passes.eliminate_dead_code import EliminateDeadCode
 from baechi_jax.passes.inline_calls import InlineCalls
+from baechi_jax.passes.random_rows import is_counted, rows_of_bits
 from baechi_jax.passes.tasks import LITERAL
 from baechi_jax.passes.unroll.stacks import concatenate, part_of
 
@@ -50,8 +52,14 @@ _log = logging.getLogger(__name__)
 Rows = tuple[int, int]
 
 
-def split_results(module: Module, pieces: Mapping[int, Sequence[Rows]]) -> None:
+def split_results(
+    module: Module, pieces: Mapping[int, Sequence[Rows]], partitionable: bool = False
+) -> None:
     """Make result ``i`` of ``@main`` the rows ``pieces[i]``: its whole, in order.
+
+    ``partitionable``: JAX draws each random number from its own counter
+    (``jax_threefry_partitionable``), so that a draw for all rows can be done for some.
+
 
     Each gets ``baechi.piece`` (``ir/pieces.py``). A result whose rows cannot be computed apart is
     computed whole and cut; that is logged with its source line.
@@ -64,7 +72,7 @@ def split_results(module: Module, pieces: Mapping[int, Sequence[Rows]]) -> None:
     for index in sorted(pieces):
         by_length.setdefault(pieces[index][-1][1], []).append(results[index])
     for length, values in by_length.items():
-        splitters[length] = _Splitter(function, values, length)
+        splitters[length] = _Splitter(function, values, length, partitionable)
     values, entries, first = [], [], []
     for index, (value, entry) in enumerate(zip(results, result_attributes(function), strict=True)):
         first.append(len(values))
@@ -112,7 +120,10 @@ def _renumber_state(
 class _Splitter:
     """Rows of values that are ``length`` long, and the operations that make them."""
 
-    def __init__(self, function: Operation, values: Sequence[Value], length: int) -> None:
+    def __init__(
+        self, function: Operation, values: Sequence[Value], length: int, partitionable: bool
+    ) -> None:
+        self._partitionable = partitionable
         self.made: list[Operation] = []
         self._begins, loops = _where_rows_begin(values, length)
         #: Scans that become their iterations, and the results of those that have been made.
@@ -174,6 +185,9 @@ class _Splitter:
             found = self._concatenated(op, start, size)
         elif op is not None and op.name == "jax.stack" and op.attributes["axis"] == 0:
             found = self._joined(op, op.operands[start : start + size], size)
+        elif op is not None and self._partitionable and is_counted(op):
+            self.made += rows_of_bits(op, start, size)
+            found = self.made[-1].results[0]
         else:
             location = UNKNOWN if op is None else op.location
             found = self._part(value, 0, start, size, location)

@@ -235,6 +235,11 @@ def _integer_pow(params: Mapping[str, Any], wanted: Sequence[Type]) -> Callable[
     return lambda x: lax.integer_pow(x, params["y"])
 
 
+def _random_unwrap(params: Mapping[str, Any], wanted: Sequence[Type]) -> Callable[..., Any]:
+    _expect(params, ())
+    return jax.random.key_data
+
+
 _MAKERS: dict[str, Callable[[Mapping[str, Any], Sequence[Type]], Callable[..., Any]]] = {
     "optimization_barrier": _optimization_barrier,
     "convert_element_type": _convert,
@@ -247,6 +252,7 @@ _MAKERS: dict[str, Callable[[Mapping[str, Any], Sequence[Type]], Callable[..., A
     "slice": _slice,
     "iota": _iota,
     "integer_pow": _integer_pow,
+    "random_unwrap": _random_unwrap,
     **{
         name: _reduction(name)
         for name in (

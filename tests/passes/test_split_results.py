@@ -29,7 +29,9 @@ jit = functools.partial(jax.jit, compiler_options={"xla_backend_optimization_lev
 
 def split(fn: Callable[..., Any], args: Sequence[Any], cuts: Any = ROWS) -> Trace:
     traced = trace(fn, args)
-    split_results(traced.module, dict.fromkeys(range(len(traced.out_avals)), cuts))
+    split_results(
+        traced.module, dict.fromkeys(range(len(traced.out_avals)), cuts), partitionable=True
+    )
     verify(traced.module)
     return traced
 
@@ -142,6 +144,17 @@ def test_only_what_is_carried_into_a_result_is_computed() -> None:
 def test_arguments_are_cut() -> None:
     traced = check(lambda x, y: x * 2 + y, np.ones((LAYERS, 3, 4), np.float32), np.float32(2))
     assert largest_rows(traced) == 2
+
+
+def drawn_at_once(key: Any) -> Any:
+    return jax.random.normal(key, (LAYERS, 3, 4)), jax.random.uniform(key, (LAYERS, 4, 3))
+
+
+def test_rows_of_one_draw() -> None:
+    assert largest_rows(check(drawn_at_once, KEY)) == 2
+    traced = trace(drawn_at_once, [KEY])
+    split_results(traced.module, {0: ROWS, 1: ROWS}, partitionable=False)
+    assert largest_rows(traced) == LAYERS
 
 
 def orthogonal(key: Any) -> Any:
