@@ -147,7 +147,11 @@ class _Grouping:
         while stack:
             op = stack.pop()
             if kind_of(op) not in _ELEMENTWISE or self.is_backward(op):
-                # The gradient's last operation: it belongs to the set, what it reads does not.
+                # The gradient's last operation: it belongs to the set, what it reads does not. In
+                # a layer out of a scan its result was then given dimension 0 back.
+                row = op.operands[0] if _gives_back_dimension(op) else None
+                if isinstance(row, OpResult) and row.owner in self.node:
+                    nodes.append(self.node[row.owner])
                 continue
             for operand in op.operands:
                 type_ = operand.type
@@ -370,6 +374,18 @@ def _unique(name: str, names: dict[str, int]) -> str:
     count = names.get(name, 0)
     names[name] = count + 1
     return f"{name}#{count}" if count else name
+
+
+def _gives_back_dimension(op: Operation) -> bool:
+    """Whether ``op`` makes a piece of a stack of one row of it (``unroll-scans``)."""
+    if op.name != "jax.reshape":
+        return False
+    row, piece = op.operands[0].type, op.results[0].type
+    return (
+        isinstance(row, TensorType)
+        and isinstance(piece, TensorType)
+        and piece.shape == (1, *row.shape)
+    )
 
 
 def _device_in(stack: str, op: Operation, topology: Topology | None) -> int | None:

@@ -162,6 +162,39 @@ def test_zeros_made_by_arithmetic_are_made_for_each_layer() -> None:
     assert unrolled.count("slice") == 0
 
 
+def test_a_layer_shares_a_device_with_its_state_and_the_ends_of_its_gradients() -> None:
+    module = unroll(adam(loss), (adam_state(parameters(3)), batch()), donate=(0,)).module
+    module.attributes["baechi.topology"] = Topology.uniform(2)
+    for each in parse_pipeline("annotate-costs,colocate"):
+        each.run(module)
+    entries, results = argument_attributes(module.main), module.main.body.terminator.operands
+    groups = {str(entry["baechi.name"]): entry.get("baechi.group") for entry in entries}
+    seen = 0
+    for entry in entries:
+        name, state = str(entry["baechi.name"]), entry.get("baechi.state")
+        if not name.startswith("state['m']") or not isinstance(state, int):
+            continue
+        seen += 1
+        group = entry["baechi.group"]
+        for other in ("v", "params"):
+            assert groups[name.replace("['m']", f"['{other}']")] == group
+        update = results[state].defining_op
+        assert update is not None
+        assert update.attributes["baechi.group"] == group
+        (expanded,) = [
+            op
+            for product in update.operands
+            if (scaled := product.defining_op) is not None
+            for value in scaled.operands
+            if (op := value.defining_op) is not None and op.name == "jax.reshape"
+        ]
+        gradient = expanded.operands[0].defining_op
+        assert expanded.attributes["baechi.group"] == group
+        assert gradient is not None
+        assert gradient.attributes["baechi.group"] == group
+    assert seen == 2 * 3
+
+
 def test_a_norm_is_one_sum_of_each_layers() -> None:
     unrolled = unroll(adam(loss, 0.5), (adam_state(parameters(5)), batch()), donate=(0,))
     by_line: dict[Any, int] = {}
