@@ -27,7 +27,7 @@ from baechi_jax.ir.fingerprint import fingerprint
 from baechi_jax.ir.from_jaxpr import convert
 from baechi_jax.ir.function import argument_attributes
 from baechi_jax.ir.pause_collection import paused_collection
-from baechi_jax.ir.pieces import leaves
+from baechi_jax.ir.pieces import argument_pieces, leaves
 from baechi_jax.ir.topology import Topology
 from baechi_jax.ir.trace import Trace, trace
 from baechi_jax.local import local_topology
@@ -40,9 +40,11 @@ from baechi_jax.options import (
     topology_option,
 )
 from baechi_jax.passes.cost.measured import MeasuredCosts
+from baechi_jax.passes.pipeline import parse_pipeline, print_pipeline
 from baechi_jax.passes.placement.errors import InfeasiblePlacementError
 from baechi_jax.passes.registry import Pass
 from baechi_jax.passes.split_results import split_results
+from baechi_jax.passes.unroll_scans import UnrollScans
 from baechi_jax.placed_state import (
     Layers,
     PinArguments,
@@ -542,7 +544,21 @@ class PlacedFunction:
                 self._name,
             )
             planned = plan_module(fresh, topology, options, extra, known)
-        return Plan(planned.module, self._name, planned.timings)
+            argument_pins = []
+        plan = Plan(planned.module, self._name, planned.timings)
+        if not any(argument_pieces(plan.module.main)) or len(plan.devices_used) > 1:
+            return plan
+        # Layers that lie together anyway: their stacks stay whole, as ordinary arrays.
+        without = without_unrolling(options.pipeline)
+        if without is None:
+            return plan
+        whole = replace(options, pipeline=without)
+        try:
+            planned = plan_module(fresh, topology, whole, [*argument_pins, *extra], known)
+        except InfeasiblePlacementError:
+            return plan
+        kept = Plan(planned.module, self._name, planned.timings)
+        return kept if len(kept.devices_used) <= 1 else plan
 
     def _pins(self, entry: _Entry) -> tuple[list[Pass], list[Pass]]:
         """Passes that pin arguments, and passes that pin results."""
@@ -669,6 +685,17 @@ def _all_devices(topology: Topology) -> list[jax.Device]:
 @functools.lru_cache(maxsize=8)
 def _default_topology(devices: tuple[jax.Device, ...] | None) -> Topology:
     return local_topology(devices=devices)
+
+
+def without_unrolling(pipeline: str) -> str | None:
+    """The pipeline without ``unroll-scans``; None where it has none, or was told what to take."""
+    passes = parse_pipeline(pipeline)
+    kept = [
+        each
+        for each in passes
+        if not (isinstance(each, UnrollScans) and each.when == "auto" and not each.arguments)
+    ]
+    return print_pipeline(kept) if len(kept) < len(passes) else None
 
 
 def _check_device(devices: Sequence[jax.Device], index: int) -> None:

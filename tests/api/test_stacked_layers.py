@@ -14,6 +14,7 @@ import pytest
 import baechi_jax as baechi
 from baechi_jax.ir.topology import Device, Topology
 from baechi_jax.place import PlacedFunction
+from baechi_jax.runtime.layers import StackedSharding
 from baechi_jax.runtime.stacked import StackedArray
 
 LAYERS, WIDTH = 7, 48
@@ -123,6 +124,22 @@ def test_trained_and_evaluated(train: PlacedFunction, initialise: PlacedFunction
     )
     want = jnp.sum(jnp.cumsum(np.asarray(state["params"]["w"]), 0))
     np.testing.assert_allclose(total(state["params"]), want, rtol=1e-4)
+
+
+def test_layers_that_lie_together_are_an_ordinary_array() -> None:
+    fn = baechi.place(step, topology=Topology.uniform(3), placer="m-topo", compiler_options=QUICK)
+    shapes = jax.eval_shape(init, jax.random.key(0))
+    plan = fn.plan(shapes, X)
+    assert len(plan.devices_used) == 1
+    shardings, _ = fn.input_shardings(shapes, X)
+    assert all(len(each.device_set) == 1 for each in jax.tree.leaves(shardings))
+    assert not any(isinstance(each, StackedSharding) for each in jax.tree.leaves(shardings))
+    # Whoever asks for pieces gets them.
+    forced = baechi.place(
+        step, topology=Topology.uniform(3), pipeline="default{placer=m-topo when=always}"
+    )
+    found, _ = forced.input_shardings(shapes, X)
+    assert isinstance(found["params"]["w"], StackedSharding)
 
 
 def test_a_saved_plan_is_repeated(
