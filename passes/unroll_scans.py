@@ -69,6 +69,10 @@ class UnrollScans(Pass):
             raise ValueError(f"when={self.when} is not known; there are: {', '.join(_WHEN)}")
         if self.iterations < 1:
             raise ValueError(f"iterations must be at least 1, found {self.iterations}")
+        if self.longest < 1:
+            raise ValueError(f"longest must be at least 1, found {self.longest}")
+        if self.around < 0:
+            raise ValueError(f"around must not be negative, found {self.around}")
         if not 0.0 <= self.share <= 1.0:
             raise ValueError(f"share must be between 0 and 1, found {self.share}")
 

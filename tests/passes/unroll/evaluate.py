@@ -20,6 +20,9 @@ from baechi_jax.passes.inline_calls import InlineCalls
 from baechi_jax.passes.unroll_scans import UnrollScans
 from baechi_jax.runtime.to_jaxpr import operations_to_jaxpr
 
+#: Compiled for a single run.
+QUICK = {"xla_backend_optimization_level": 0}
+
 
 @dataclass(frozen=True, eq=False)
 class Unrolled:
@@ -82,7 +85,7 @@ def run(unrolled: Unrolled, args: Sequence[Any], *, jit: bool = True) -> Any:
         for piece in (unrolled.pieces[index] for index in indices):
             flat.append(leaf if piece is None else leaf[piece.start : piece.stop])
     function = jax.extend.core.jaxpr_as_fun(program)
-    found = (jax.jit(function) if jit else function)(*flat)
+    found = (jax.jit(function, compiler_options=QUICK) if jit else function)(*flat)
     results: list[Any] = []
     for indices in leaves(unrolled.result_pieces):
         parts = [found[index] for index in indices]
@@ -100,7 +103,7 @@ def check(
 ) -> Unrolled:
     """Unroll, run, and compare with ``jax.jit``: values, shapes, dtypes, weak types."""
     unrolled = unroll(fn, args, donate=donate, **options)
-    same(run(unrolled, args), jax.jit(fn)(*args), rtol)
+    same(run(unrolled, args), jax.jit(fn, compiler_options=QUICK)(*args), rtol)
     return unrolled
 
 

@@ -267,7 +267,7 @@ def test_dropout_keys(inside: bool) -> None:
 
     key = jax.random.key(0)
     keys = key if inside else jax.random.split(key, 4)
-    unrolled = check(jax.value_and_grad(fn), (parameters(), batch(), keys))
+    unrolled = check(fn, (parameters(), batch(), keys))
     assert (unrolled.pieces[-1] is None) == inside
 
 
@@ -506,7 +506,7 @@ def test_time_steps_stay_one_operation() -> None:
     xs = jnp.ones((6, 5, WIDTH))
     step = adam(lambda p, x: jnp.sum(rnn(p, x) ** 2))
     for fn, args in ((rnn, (parameters(), xs)), (step, (adam_state(parameters()), xs))):
-        unrolled = check(fn, args)
+        unrolled = unroll(fn, args)
         assert unrolled.count("scan") > 0
         assert not any(unrolled.pieces)
 
@@ -538,7 +538,7 @@ def test_scans_that_the_options_leave_alone(options: dict[str, Any]) -> None:
     def fn(params: Tree, x: jax.Array, other: jax.Array) -> Tree:
         return sgd(params, x)
 
-    unrolled = check(fn, (parameters(), batch(), jnp.ones(9000)), **options)
+    unrolled = unroll(fn, (parameters(), batch(), jnp.ones(9000)), **options)
     assert unrolled.count("scan") == 2
     assert not any(unrolled.pieces)
 
@@ -576,6 +576,10 @@ def test_wrong_options() -> None:
         UnrollScans(when="sometimes")
     with pytest.raises(ValueError, match="iterations must be at least 1, found 0"):
         UnrollScans(iterations=0)
+    with pytest.raises(ValueError, match="longest must be at least 1, found 0"):
+        UnrollScans(longest=0)
+    with pytest.raises(ValueError, match="around must not be negative, found -1"):
+        UnrollScans(around=-1)
     with pytest.raises(ValueError, match="share must be between 0 and 1"):
         UnrollScans(share=2.0)
     with pytest.raises(PassError, match="no argument is named 'parms'; did you mean 'params'"):
