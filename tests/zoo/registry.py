@@ -91,7 +91,6 @@ ENTRIES: tuple[Entry, ...] = (
         "haiku_models:lstm",
         _HAIKU,
         "scans over time steps, Adam",
-        share=0.6,
     ),
     Entry(
         "haiku-layer-stack",
@@ -151,7 +150,6 @@ ENTRIES: tuple[Entry, ...] = (
         "equinox_models:gru",
         _EQUINOX,
         "scans of vmapped cells",
-        share=0.6,
     ),
     Entry(
         "equinox-neural-ode",

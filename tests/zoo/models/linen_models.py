@@ -107,7 +107,7 @@ class ConvNet(nn.Module):
         return nn.Dense(self.classes)(x)
 
 
-def conv_net(blocks: int = 6, width: int = 64, classes: int = 10, batch: int = 32) -> Built:
+def conv_net(blocks: int = 6, width: int = 32, classes: int = 10, batch: int = 16) -> Built:
     """Mutable collections: batch statistics carried on, sown features returned."""
     net = ConvNet(blocks, width, classes)
     optimizer = optax.chain(
