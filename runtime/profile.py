@@ -3,7 +3,8 @@
 Each task is run as it will run in a step: the same executable, on the same kind of device, with
 inputs that lie there and whose buffers it takes where the step lets it. Samples go round: every
 task once, then every task again, so that a passing load on the machine falls on all alike, and the
-caches are about as cold as in a step. The first run of a task is not counted; of the others the
+caches are about as cold as in a step. In each sample the first run is not counted: making inputs
+has left the processor in another state than the task before leaves it in a step. Of the samples the
 median is taken. A step launches without waiting, so short tasks are launched several times and
 waited for once: what waiting itself takes (much, on a busy machine) is no part of a step.
 
@@ -140,8 +141,8 @@ class TaskSampler:
 
     def _sample(self, state: _State) -> None:
         warm = bool(state.seconds)
-        # Before the first run only the model has an idea; two runs and a batch are to come.
-        expected = state.whole if warm else 4 * state.subject.expected_seconds
+        # Before the first run only the model has an idea; some runs and a batch are to come.
+        expected = state.whole if warm else 5 * state.subject.expected_seconds
         if state.failed or not self._budget.allows(expected):
             return
         clock = self._budget.clock
@@ -149,7 +150,6 @@ class TaskSampler:
         with self._budget.running():
             try:
                 if not warm:
-                    self._run(state)
                     state.batch = self._batch(state, self._run(state))
                 state.seconds.append(self._run(state))
             except jax.errors.JaxRuntimeError as error:
@@ -169,10 +169,11 @@ class TaskSampler:
         return max(min(runs, room // max(each, 1)), 1)
 
     def _run(self, state: _State) -> float:
-        """Seconds of one run, in a sample of as many as make a batch."""
+        """Seconds of one run, in a sample of as many as make a batch after one that warms up."""
         call = state.subject.executable.call
-        calls = [self._inputs(state) for _ in range(state.batch)]
+        calls = [self._inputs(state) for _ in range(state.batch + 1)]
         clock = self._budget.clock
+        jax.block_until_ready(call(*calls.pop()))
         started = clock()
         results = [call(*calls.pop()) for _ in range(state.batch)]
         jax.block_until_ready(results)
