@@ -61,6 +61,16 @@ class Moves(NamedTuple):
     end: Floats
 
 
+class Waiting(NamedTuple):
+    """A heap for each wire of the transfers that were asked for, by the priority of their readers;
+    one after another, from ``starts``, ``[w + 1]``."""
+
+    starts: Ints
+    keys: Floats
+    numbers: Ints
+    size: Ints
+
+
 @compiled
 def longest_way(graph: Graph, order: Ints, device: Ints) -> Floats:
     """``judge.longest_way``."""
@@ -179,9 +189,12 @@ def play(
     ready_keys = np.empty(ready_starts[-1])
     ready_nodes = np.empty(ready_starts[-1], dtype=np.int64)
     ready_size = np.zeros(processors, dtype=np.int64)
-    waiting_keys = np.empty(waiting_starts[-1])
-    waiting_moves = np.empty(waiting_starts[-1], dtype=np.int64)
-    waiting_size = np.zeros(wires, dtype=np.int64)
+    waiting = Waiting(
+        waiting_starts,
+        np.empty(waiting_starts[-1]),
+        np.empty(waiting_starts[-1], dtype=np.int64),
+        np.zeros(wires, dtype=np.int64),
+    )
     # Moves by number.
     asked = np.empty(len(moves.tensor), dtype=np.int64)
     asked_count = 0
@@ -203,20 +216,7 @@ def play(
                 memory[here] += graph.tensor_bytes[tensor]
                 if memory[here] > peak[here]:
                     peak[here] = memory[here]
-                for move in range(moves.starts[tensor], moves.starts[tensor + 1]):
-                    moves.number[move] = asked_count
-                    asked[asked_count] = move
-                    wire = graph.wire[here, moves.target[move]]
-                    base = waiting_starts[wire]
-                    push(
-                        waiting_keys[base:],
-                        waiting_moves[base:],
-                        waiting_size[wire],
-                        moves.first[move],
-                        asked_count,
-                    )
-                    waiting_size[wire] += 1
-                    asked_count += 1
+                asked_count = _ask(graph, moves, tensor, here, waiting, asked, asked_count)
         elif missing[node] == 0:
             new_nodes[new_count] = node
             new_count += 1
@@ -274,12 +274,12 @@ def play(
             push(event_keys, event_codes, events, now + seconds, node)
             events += 1
         for wire in range(wires):
-            if not wire_idle[wire] or not waiting_size[wire]:
+            if not wire_idle[wire] or not waiting.size[wire]:
                 continue
-            base = waiting_starts[wire]
-            number = waiting_moves[base]
-            pop(waiting_keys[base:], waiting_moves[base:], waiting_size[wire])
-            waiting_size[wire] -= 1
+            base = waiting.starts[wire]
+            number = waiting.numbers[base]
+            pop(waiting.keys[base:], waiting.numbers[base:], waiting.size[wire])
+            waiting.size[wire] -= 1
             wire_idle[wire] = False
             move = asked[number]
             tensor, there = moves.tensor[move], moves.target[move]
@@ -342,20 +342,7 @@ def play(
                     if not graph.persistent[tensor]:
                         freed += graph.tensor_bytes[tensor]
                     continue
-                for move in range(moves.starts[tensor], moves.starts[tensor + 1]):
-                    moves.number[move] = asked_count
-                    asked[asked_count] = move
-                    wire = graph.wire[here, moves.target[move]]
-                    base = waiting_starts[wire]
-                    push(
-                        waiting_keys[base:],
-                        waiting_moves[base:],
-                        waiting_size[wire],
-                        moves.first[move],
-                        asked_count,
-                    )
-                    waiting_size[wire] += 1
-                    asked_count += 1
+                asked_count = _ask(graph, moves, tensor, here, waiting, asked, asked_count)
                 for index in range(graph.reader_starts[tensor], graph.reader_starts[tensor + 1]):
                     reader = graph.readers[index]
                     if device[reader] == here:
@@ -365,6 +352,34 @@ def play(
                             new_count += 1
             memory[here] -= freed
             idle[graph.processor[here]] = True
+
+
+@compiled
+def _ask(
+    graph: Graph,
+    moves: Moves,
+    tensor: int,
+    here: int,
+    waiting: Waiting,
+    asked: Ints,
+    asked_count: int,
+) -> int:
+    """``tensor`` is there, on device ``here``: its transfers may start. Returns the new count."""
+    for move in range(moves.starts[tensor], moves.starts[tensor + 1]):
+        moves.number[move] = asked_count
+        asked[asked_count] = move
+        wire = graph.wire[here, moves.target[move]]
+        base = waiting.starts[wire]
+        push(
+            waiting.keys[base:],
+            waiting.numbers[base:],
+            waiting.size[wire],
+            moves.first[move],
+            asked_count,
+        )
+        waiting.size[wire] += 1
+        asked_count += 1
+    return asked_count
 
 
 @compiled
