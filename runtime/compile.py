@@ -282,18 +282,19 @@ def _untold(task: Operation, equations: Sequence[EquationRecord]) -> tuple[Hasha
         if record.equation is None:
             found.append(_Same(record.constant))
             continue
-        opaque = [name for name, value in op.attributes.items() if _is_opaque(value)]
+        opaque = [name for name, value in op.attributes.items() if is_opaque(value)]
         if opaque:
             params = compat.read_params(record.equation)
             found += [_identity(params[name]) for name in opaque if name in params]
     return tuple(found)
 
 
-def _is_opaque(value: object) -> bool:
+def is_opaque(value: object) -> bool:
+    """Whether an attribute holds what no text can: a parameter that JAX keeps."""
     if isinstance(value, tuple):
-        return any(map(_is_opaque, value))
+        return any(map(is_opaque, value))
     if isinstance(value, DictAttr):
-        return any(map(_is_opaque, value.values()))
+        return any(map(is_opaque, value.values()))
     return isinstance(value, OpaqueAttr) and value.dialect == "jax"
 
 

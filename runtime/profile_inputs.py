@@ -16,10 +16,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from baechi_jax.ir.attributes import DictAttr, OpaqueAttr
 from baechi_jax.ir.core import Operation
 from baechi_jax.ir.jax_types import dtype_of
 from baechi_jax.ir.types import TensorType, TokenType, Type, unplaced
+from baechi_jax.runtime.compile import is_opaque
 
 #: So many values are drawn; larger arrays repeat them.
 _POOL = 1 << 16
@@ -59,7 +59,7 @@ def is_told_by_fingerprint(task: Operation) -> bool:
     Not where an operation has a parameter that no text can hold (a kernel's code).
     """
     return not any(
-        _is_opaque(value)
+        is_opaque(value)
         for op in task.walk()
         if op.name not in _CALLS
         for name, value in op.attributes.items()
@@ -116,11 +116,3 @@ def _is_array(type_: Type) -> bool:
 
 def _has_token(op: Operation) -> bool:
     return any(isinstance(unplaced(value.type), TokenType) for value in op.operands)
-
-
-def _is_opaque(value: object) -> bool:
-    if isinstance(value, tuple):
-        return any(map(_is_opaque, value))
-    if isinstance(value, DictAttr):
-        return any(map(_is_opaque, value.values()))
-    return isinstance(value, OpaqueAttr) and value.dialect == "jax"

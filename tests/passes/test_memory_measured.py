@@ -96,7 +96,7 @@ def test_a_plan_that_does_not_fit_as_compiled_is_refused() -> None:
     module = planned(limit=10 * LIMIT)
     module.attributes["baechi.topology"] = Topology.uniform(1, Device(memory_bytes=LIMIT))
     module.attributes[KNOWN] = (entry,)
-    with pytest.raises(MemoryLimitError, match="temporaries of 't0' at m.py:1"):
+    with pytest.raises(MemoryLimitError, match=r"temporaries of 't0' at m\.py:1"):
         PassManager(parse_pipeline("plan-memory")).run(module)
 
 
