@@ -30,10 +30,11 @@ from baechi_jax.passes.memory_measured import (
 )
 from baechi_jax.passes.pass_manager import PassManager, PassTiming
 from baechi_jax.passes.pipeline import NAMED_PIPELINES, parse_pipeline, print_pipeline
+from baechi_jax.passes.place import Place
 from baechi_jax.passes.placement.errors import InfeasiblePlacementError, Shortfall
 from baechi_jax.passes.plan_errors import MemoryLimitError
 from baechi_jax.passes.registry import Pass
-from baechi_jax.passes.tasks import tasks_of
+from baechi_jax.passes.tasks import device_of, tasks_of
 from baechi_jax.passes.use_measured_costs import UseMeasuredCosts
 from baechi_jax.placed_state import Layers, PlacedLayers, device_of_layers
 from baechi_jax.units import format_bytes
@@ -103,7 +104,8 @@ def plan_module(
     for attempt in range(ATTEMPTS + 1):
         passes = _with_scale(_passes(options, extra, known), scale)
         try:
-            return _on(timed, _run(prepared, passes, options))
+            planned = _run(prepared, passes, options)
+            return _on(timed, _alone_if_shorter(planned, prepared, passes, options))
         except MemoryLimitError as error:
             if attempt == ATTEMPTS or not any(hasattr(p, "memory_scale") for p in passes):
                 raise _infeasible(error) from error
@@ -124,6 +126,63 @@ def plan_module(
             # The true limits were met by the placer but not by the plan, the smaller ones by none.
             raise _infeasible(last) from error
     raise AssertionError("unreachable")
+
+
+def _alone_if_shorter(
+    planned: Planned,
+    prepared: Callable[[], Module],
+    passes: Sequence[Pass],
+    options: PlannerOptions,
+) -> Planned:
+    """The plan of the best single device, where ``auto`` spread the step and that gains nothing.
+
+    A placer judges tasks before neighbours are merged, each with a launch of its own; one device
+    needs a single launch. It is planned only where the launches saved could decide.
+    """
+    used = {device_of(task) for task in tasks_of(planned.module.main)}
+    place = next((each for each in passes if isinstance(each, Place)), None)
+    if place is None or place.placer != "auto" or len(used) < 2:
+        return planned
+    device, seconds = _best_single(planned.module)
+    topology = planned.module.attributes["baechi.topology"]
+    decisions = planned.module.attributes.get("baechi.decisions")
+    if device < 0 or not isinstance(topology, Topology) or not isinstance(decisions, DictAttr):
+        return planned
+    launches = (len(decisions) - 1) * topology.devices[device].launch_seconds
+    if seconds - launches > step_seconds(planned.module):
+        return planned
+    alone: list[Pass] = []
+    for each in passes:
+        if isinstance(each, Place):
+            alone.append(replace(each, placer=f"single:{device}"))
+        elif each.name not in PLACING_PASSES:
+            alone.append(each)
+    try:
+        single = _run(prepared, alone, options)
+    except (MemoryLimitError, InfeasiblePlacementError):
+        return planned
+    return single if step_seconds(single.module) <= step_seconds(planned.module) else planned
+
+
+def _best_single(module: Module) -> tuple[int, float]:
+    """The device that can do the whole step soonest, and its seconds before tasks were merged;
+    -1 where none can."""
+    record = module.attributes.get("baechi.placement")
+    candidates = record.get("candidates") if isinstance(record, DictAttr) else None
+    best = (-1, float("inf"))
+    for each in candidates if isinstance(candidates, tuple) else ():
+        assert isinstance(each, DictAttr)
+        placer, seconds = str(each["placer"]), each["makespan_seconds"]
+        if placer.startswith("single:") and each["fits"] is True and isinstance(seconds, float):
+            best = min(best, (int(placer.removeprefix("single:")), seconds), key=lambda b: b[1])
+    return best
+
+
+def step_seconds(module: Module) -> float:
+    """The predicted step of a planned module."""
+    seconds = module.main.attributes["baechi.step_seconds"]
+    assert isinstance(seconds, float)
+    return seconds
 
 
 def apply_decisions(

@@ -17,6 +17,7 @@ from baechi_jax.ir.core import Module
 from baechi_jax.ir.errors import PassError
 from baechi_jax.ir.parser import parse_module
 from baechi_jax.ir.topology import Device, Topology
+from baechi_jax.passes.pipeline import default_pipeline
 from baechi_jax.passes.placement.errors import InfeasiblePlacementError
 from baechi_jax.passes.schedule import Schedule
 from baechi_jax.plan import PlanFileError, PlanMismatchError
@@ -245,3 +246,34 @@ def test_a_failed_save_leaves_the_old_file(saved: Path, monkeypatch: pytest.Monk
         plan.save(saved)
     assert saved.read_text() == before
     assert [path.name for path in saved.parent.iterdir()] == ["plan.mlir"]
+
+
+@pytest.mark.parametrize(("batch", "devices"), [(8, 1), (512, 1)])
+def test_auto_is_no_longer_than_one_device(batch: int, devices: int) -> None:
+    """Before tasks are merged, launches make two devices look better than one."""
+    gpu = Device(
+        kind="gpu",
+        memory_bytes=1 << 34,
+        flops_per_second=2e13,
+        bytes_per_second=1.5e12,
+        launch_seconds=5e-6,
+    )
+    topology = Topology.uniform(2, gpu, latency_seconds=1e-5, bytes_per_second=2.5e10)
+
+    def step(params: Any, x: Any) -> Any:
+        def loss(params: Any) -> Any:
+            h = x
+            for w in params:
+                h = jnp.tanh(h @ w)
+            return jnp.mean(h**2)
+
+        value, grads = jax.value_and_grad(loss)(params)
+        return [w - 0.1 * g for w, g in zip(params, grads, strict=True)], value
+
+    shape = jax.ShapeDtypeStruct
+    arguments = ([shape((256, 256), "float32")] * 8, shape((batch, 256), "float32"))
+    auto = baechi.place(step, topology=topology, donate_argnums=0).plan(*arguments)
+    passes = [each for each in default_pipeline("single:0") if each.name != "refine-placement"]
+    alone = baechi.place(step, topology=topology, pipeline=passes, donate_argnums=0)
+    assert auto.step_seconds <= alone.plan(*arguments).step_seconds
+    assert len(auto.devices_used) == devices
