@@ -12,7 +12,7 @@ from baechi_jax.cli.errors import told_errors
 
 @click.command(short_help="Print the topology of the devices at hand.")
 @click.option("--memory", help="Memory of every device, such as 6GiB.")
-@click.option("--count", type=COUNT, help="That many devices like the first one.")
+@click.option("--count", type=COUNT, help="That many like the first one, each with its own cores.")
 @click.option("-o", "output", type=OUTPUT, help="A file, instead of the standard output stream.")
 def topology(memory: str | None, count: int | None, output: Path | None) -> None:
     """Print the topology of the devices at hand, JSON to edit and to plan for."""
@@ -20,7 +20,8 @@ def topology(memory: str | None, count: int | None, output: Path | None) -> None
         from baechi_jax.ir.files import write_text_atomically
         from baechi_jax.local import local_topology, repeated
 
-        found = local_topology(memory)
+        # Many like the first are to plan for, not at hand: they share nothing.
+        found = local_topology(memory, share_hardware=count is None)
         text = (found if count is None else repeated(found, count)).to_json()
         if output is None:
             click.echo(text)

@@ -299,5 +299,9 @@ def test_topology_prints_json_that_loads(tmp_path: Path) -> None:
     assert result.exit_code == 0, result.output
     topology = Topology.from_json(result.stdout)
     assert [device.name for device in topology.devices] == ["cpu:0", "cpu:1", "cpu:2"]
+    # Not at hand, so not on the same cores.
+    assert {device.hardware for device in topology.devices} == {-1}
     assert run("topology", "-o", tmp_path / "t.json").exit_code == 0
-    assert Topology.load(tmp_path / "t.json").size == 8
+    here = Topology.load(tmp_path / "t.json")
+    assert here.size == 8
+    assert {device.hardware for device in here.devices} == {0}
