@@ -55,13 +55,10 @@ def test_place_writes_a_split_and_a_table(tmp_path: Path) -> None:
     out = tmp_path / "deep" / "split.json"
     result = place("--placer", "milp-throughput", "--out", out)
     assert result.exit_code == 0, result.output
-    assert json.loads(out.read_text()) == {
-        "cpus": [{"nodes": []}],
-        "fpgas": [{"nodes": [2, 4]}, {"nodes": [0, 1, 3, 5]}],
-    } or json.loads(out.read_text()) == {
-        "cpus": [{"nodes": []}],
-        "fpgas": [{"nodes": [0, 1, 3, 5]}, {"nodes": [2, 4]}],
-    }
+    split = json.loads(out.read_text())
+    # Several are as good as one another; the table says how good.
+    assert split["cpus"] == [{"nodes": []}]
+    assert sorted(node for each in split["fpgas"] for node in each["nodes"]) == list(range(6))
     text = " ".join(result.stdout.split())
     assert "Largest load, the time per sample of a pipeline, 12.0 ms" in text
     assert "lower bound 12.0 ms, gap" in text
@@ -71,7 +68,8 @@ def test_place_writes_a_split_and_a_table(tmp_path: Path) -> None:
 
 
 def test_place_as_json() -> None:
-    result = place("--placer", "auto", "--time-limit", 10, "--json", objective="latency")
+    # Long enough for a machine that still has to compile the kernels.
+    result = place("--placer", "auto", "--time-limit", 100, "--json", objective="latency")
     assert result.exit_code == 0, result.output
     figures = json.loads(result.stdout)
     assert (figures["objective"], figures["placer"]) == ("latency", "auto")
