@@ -523,10 +523,12 @@ class PlacedFunction:
         if saved is not None:
             check_matches(saved, fingerprint(entry.module()), topology, f"'{self._name}'")
         repeated = repeated or saved
-        if entry.costs is not None:
+        if repeated is not None:
+            # Its decisions are about the tasks that its own costs made.
+            if known is not None:
+                known = replace(known, costs=MeasuredCosts.of(repeated.module))
+        elif entry.costs is not None:
             known = replace(known or Known(), costs=entry.costs)
-        elif known is not None and repeated is not None:
-            known = replace(known, costs=MeasuredCosts.of(repeated.module))
         if repeated is not None:
             recorded = str(repeated.module.attributes["baechi.pipeline"])
             options = PlannerOptions(recorded, options.dump_folder, options.verify_each)

@@ -255,8 +255,12 @@ def _leave_reproducer(folder: Path, each: Pass, before: str, error: BaechiError)
 
 
 def _short_text(each: Pass) -> str:
-    """A pass with its options, or only its name where they are long (a saved plan's decisions)."""
-    text = print_pipeline([each])
+    """A pass with its options; only its name where they are long, or more than a text can hold (a
+    saved plan's decisions)."""
+    try:
+        text = print_pipeline([each])
+    except BaechiError:
+        return each.name
     return text if len(text) <= 100 else each.name
 
 
