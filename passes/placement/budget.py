@@ -8,9 +8,10 @@ depends on the machine and on what else runs there, so two runs may differ, thou
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
+
+from baechi_jax.passes.placement.clock import now
 
 if TYPE_CHECKING:
     from baechi_jax.passes.placement.split import Split
@@ -29,10 +30,10 @@ class Budget:
     start: Split | None = None
 
     def deadline(self) -> float:
-        """The reading of ``time.monotonic`` at which the seconds are over, if they begin now."""
-        return time.monotonic() + self.seconds
+        """The reading of ``clock.now`` at which the seconds are over, if they begin now."""
+        return now() + self.seconds
 
     def until(self, deadline: float, start: Split | None = None) -> Budget:
         """What is left of the budget before ``deadline``; ``start`` replaces the start if given."""
-        left = max(0.0, deadline - time.monotonic())
+        left = max(0.0, deadline - now())
         return replace(self, seconds=left, start=self.start if start is None else start)

@@ -37,12 +37,12 @@ The optimum is degenerate: solvers agree on ``w``, not on ``x``. Solver and seed
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from baechi_jax.passes.placement.clock import now
 from baechi_jax.passes.placement.errors import PlacerError
 from baechi_jax.passes.placement.linear_program import LinearProgram, Solved, solve
 from baechi_jax.passes.placement.problem import PlacementProblem
@@ -129,7 +129,7 @@ class _Solving:
         self.solver = solver
         self.time_limit = time_limit
         self.choices = choices
-        self.deadline = time.perf_counter() + time_limit
+        self.deadline = now() + time_limit
         #: ``_bare_ways`` of the graph, once they are known.
         self.bare: tuple[NDArray[np.float64], NDArray[np.float64]] | None = None
 
@@ -147,7 +147,7 @@ class _Solving:
         if self.bare is None:
             self.bare = _bare_ways(self.graph)
         program, chains = _program(self.graph, edges, self.bare)
-        left = max(1e-6, self.deadline - time.perf_counter())
+        left = max(1e-6, self.deadline - now())
         left = min(left, self.time_limit)
         found = solve(program, "m-sct", seed=self.seed, solver=self.solver, time_limit=left)
         self._check(found)

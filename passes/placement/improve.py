@@ -13,12 +13,12 @@ enough for. Ctrl-C between two rounds ends it with the best so far.
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from baechi_jax.passes.placement.channel_search import MOST_COSTS, ChannelSearch
+from baechi_jax.passes.placement.clock import now
 from baechi_jax.passes.placement.local_search import local_search
 from baechi_jax.passes.placement.placement import expand
 from baechi_jax.passes.simulate.judge import judge
@@ -79,9 +79,9 @@ def _by_links(
 ) -> Improvement:
     evaluations = budget.steps
     if evaluations is None:
-        before = time.perf_counter()
+        before = now()
         judge(problem, expand(problem, starts[0]))
-        each = max(1e-5, time.perf_counter() - before)
+        each = max(1e-5, now() - before)
         evaluations = int(budget.seconds / each)
     found = local_search(problem, starts[0], evaluations=evaluations, others=starts[1:_STARTS])
     return Improvement(found.device_of_group, 1, found.evaluations)
@@ -95,7 +95,7 @@ def _by_channels(
     seed: int,
 ) -> Improvement:
     search = ChannelSearch(problem)
-    deadline = time.perf_counter() + budget.seconds
+    deadline = now() + budget.seconds
     ranked = sorted((search.makespan(each), index) for index, each in enumerate(starts))
     shortest, first = ranked[0]
     best = starts[first]
@@ -103,7 +103,7 @@ def _by_channels(
     play = _sweep if large else _anneal
     steps = rounds = 0
     while shortest > bound_seconds * (1 + _CLOSED):
-        if budget.steps is None and time.perf_counter() >= deadline:
+        if budget.steps is None and now() >= deadline:
             break
         left = None if budget.steps is None else budget.steps - steps
         if left is not None and left <= 0:

@@ -57,12 +57,20 @@ class Interrupts:
         self.seen = True
         while frame is not None:
             if frame.f_globals.get("__name__", "").startswith("numba."):
-                self._again = threading.Timer(_AGAIN_SECONDS, signal.raise_signal, (number,))
+                self._again = threading.Timer(_AGAIN_SECONDS, _send, (number,))
                 self._again.daemon = True
                 self._again.start()
                 return
             frame = frame.f_back
         raise KeyboardInterrupt
+
+
+def _send(number: int) -> None:
+    """Send a signal to the main thread, which may be asleep: it wakes up then."""
+    if hasattr(signal, "pthread_kill"):
+        signal.pthread_kill(threading.main_thread().ident or 0, number)
+    else:
+        signal.raise_signal(number)
 
 
 def hears_interrupts(function: Callable[_Parameters, _Result]) -> Callable[_Parameters, _Result]:

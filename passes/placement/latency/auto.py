@@ -13,12 +13,12 @@ budget without any limit is taken as ten seconds.
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from baechi_jax.passes.placement.clock import now
 from baechi_jax.passes.placement.latency.bounds import path_bound, work_bound
 from baechi_jax.passes.placement.latency.candidates import (
     offer_greedy,
@@ -107,7 +107,7 @@ class _Run:
     def begin_flows(self, path: tuple[int, ...]) -> None:
         """The flow bound from the best path on."""
         best = self.best
-        deadline = time.monotonic() + best.left() * _FLOW_SHARE
+        deadline = now() + best.left() * _FLOW_SHARE
         try:
             self.flow = FlowBound(
                 best.workload,

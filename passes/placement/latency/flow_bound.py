@@ -27,12 +27,12 @@ short: see ``_cut_short``.
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from baechi_jax.passes.placement.clock import now
 from baechi_jax.passes.placement.interruptible import optimize
 from baechi_jax.passes.placement.latency.bounds import critical_weights, longest_path
 from baechi_jax.passes.placement.latency.pieces import Pieces, host_seconds
@@ -234,13 +234,13 @@ class FlowBound:
         )
         first, step = 1, 64
         while first < len(best):
-            began = time.monotonic()
+            began = now()
             if began > deadline:
                 raise OutOfTimeError(f"no time left after {first} of {len(best)} ideals")
             stop = min(first + step, len(best))
             least_flow_costs(first, stop, *arguments)
             first = stop
-            took = max(time.monotonic() - began, 1e-6)
+            took = max(now() - began, 1e-6)
             step = max(1, min(4096, int(step * min(4.0, _SLICE_SECONDS / took))))
         state = int(np.argmin(best[-1]))
         value = float(best[-1, state])
@@ -309,7 +309,7 @@ def flow_bound(
     Infinite where no split is valid. ``path`` gives the first flow. Raises TooManyIdealsError where
     the graph has more than ``max_ideals``.
     """
-    deadline = time.monotonic() + time_limit_seconds
+    deadline = now() + time_limit_seconds
     seconds = 0.0
     try:
         bound = FlowBound(

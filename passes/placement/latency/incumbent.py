@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING
 
+from baechi_jax.passes.placement.clock import now
 from baechi_jax.passes.placement.errors import InfeasiblePlacementError
 from baechi_jax.passes.placement.latency.pieces import Pieces
 from baechi_jax.passes.placement.partitioning import TOLERANCE, Partitioning
@@ -35,7 +35,7 @@ class Incumbent:
         self.winner = ""
         self.notes: list[str] = []
         self.history: list[tuple[str, float, float]] = []
-        self._since = time.monotonic()
+        self._since = now()
         if budget.start is not None:
             piece_of = self.pieces.of_split(budget.start)
             fault = self.offer("start", piece_of)
@@ -44,7 +44,7 @@ class Incumbent:
 
     def left(self) -> float:
         """Seconds left."""
-        return max(0.0, self.deadline - time.monotonic())
+        return max(0.0, self.deadline - now())
 
     def closed(self) -> bool:
         """Whether the bound proves the best split optimal."""
@@ -64,9 +64,9 @@ class Incumbent:
         if better:
             self.seconds, self.piece_of, self.winner = seconds, piece_of, name
         if better or record:
-            now = time.monotonic()
-            self.history.append((name, seconds, now - self._since))
-            self._since = now
+            moment = now()
+            self.history.append((name, seconds, moment - self._since))
+            self._since = moment
         return fault
 
     def raise_bound(self, seconds: float) -> None:

@@ -8,13 +8,13 @@ behind the critical path.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from baechi_jax.passes.placement.clock import now
 from baechi_jax.passes.placement.latency.judge import latency_of, latency_seconds
 from baechi_jax.passes.placement.latency.pieces import Pieces, host_bytes, host_seconds
 from baechi_jax.passes.placement.throughput.nets import class_neighbours, colour_classes
@@ -129,10 +129,10 @@ def search_latency(
     """
     options = options if options is not None else LatencySearchOptions()
     search = LatencySearch(workload, starts, options)
-    began = time.monotonic()
+    began = now()
     try:
         for number in range(options.first_round, options.first_round + options.rounds):
-            if time.monotonic() - began > options.time_limit_seconds:
+            if now() - began > options.time_limit_seconds:
                 break
             if search.best_seconds <= options.target_seconds:
                 break

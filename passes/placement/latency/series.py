@@ -8,12 +8,12 @@ milliseconds, and the true latency, with the host beside the accelerators, is at
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from baechi_jax.passes.placement.clock import now
 from baechi_jax.passes.placement.latency.pieces import accelerators_of, host_seconds
 from baechi_jax.passes.placement.throughput.contraction import Contraction, contract
 from baechi_jax.passes.placement.throughput.dynamic_program import (
@@ -54,7 +54,7 @@ def solve_series(
     ``orders - 1`` random ones. Raises TooManyIdealsError where the graph has more ideals. After the
     time limit the best so far is returned; one order is always tried.
     """
-    deadline = time.monotonic() + time_limit_seconds
+    deadline = now() + time_limit_seconds
     contraction = contract(workload)
     best = _run(workload, contraction, chain(contraction), np.inf, np.inf)
     try:

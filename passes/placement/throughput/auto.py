@@ -23,13 +23,13 @@ how far each gets. Without either it takes ten seconds.
 from __future__ import annotations
 
 import math
-import time
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from baechi_jax.passes.placement.budget import Budget
+from baechi_jax.passes.placement.clock import now
 from baechi_jax.passes.placement.errors import InfeasiblePlacementError
 from baechi_jax.passes.placement.partitioning import TOLERANCE, Partitioning, Throughput
 from baechi_jax.passes.placement.split import Split
@@ -125,7 +125,7 @@ class _Run:
         """Every stage in turn, until one ends the search."""
         start = members.check_start(self.workload, self.objective, self.budget)
         if start is not None:
-            self._offer("start", start[0], time.monotonic())
+            self._offer("start", start[0], now())
         self._quick()
         self._ideals()
         searches = members.honours("local-search", self.plain)
@@ -207,11 +207,11 @@ class _Run:
             objective = replace(objective, sum_of_maxima=False)
         if not members.honours(name, objective):
             return "unable"
-        began = time.monotonic()
+        began = now()
         try:
             found = placer(self.workload, objective, budget)
         except InfeasiblePlacementError:
-            self.history.append((name, float("inf"), time.monotonic() - began))
+            self.history.append((name, float("inf"), now() - began))
             return "infeasible"
         self._offer(name, found.split, began)
         if found.status == "interrupted":
@@ -220,7 +220,7 @@ class _Run:
 
     def _search(self, first_round: int, share: float, base: NDArray[np.int64]) -> NDArray[np.int64]:
         steps = self.budget.steps
-        began = time.monotonic()
+        began = now()
         options = LocalSearchOptions(
             seed=self.budget.seed,
             rounds=steps if steps is not None else 1_000_000,
@@ -236,7 +236,7 @@ class _Run:
 
     def _pairs(self, turn: int, base: NDArray[np.int64]) -> None:
         steps = self.budget.steps
-        began = time.monotonic()
+        began = now()
         if self._too_long("pairs", 2, self.budget.seconds * _PAIR):
             return
         options = PairOptions(
@@ -252,7 +252,7 @@ class _Run:
             raise KeyboardInterrupt
 
     def _program(self, share: float) -> None:
-        began = time.monotonic()
+        began = now()
         seconds = self._share(share)
         limit = share * self.budget.seconds
         if self._too_long("milp-throughput", self.workload.devices, limit) or seconds <= 0:
@@ -292,7 +292,7 @@ class _Run:
         """Take the split if it is the best; end the search if it is proved optimal."""
         value, faults = self.objective.seconds(self.workload, split)
         assert not faults, (name, faults)
-        self.history.append((name, value, time.monotonic() - began))
+        self.history.append((name, value, now() - began))
         if value < self.seconds:
             self.best, self.seconds, self.winner = split, value, name
         shared = split.replicas is not None and bool((split.replicas > 1).any())
@@ -310,10 +310,10 @@ class _Run:
         """Seconds until so much of the time is over."""
         if self.budget.steps is not None and not math.isfinite(self.budget.seconds):
             return float("inf")
-        return self.deadline - time.monotonic() - (1.0 - share) * self.budget.seconds
+        return self.deadline - now() - (1.0 - share) * self.budget.seconds
 
     def _share(self, share: float) -> float:
         """Seconds that a member gets; infinite with a budget in steps alone."""
         if not math.isfinite(self.budget.seconds):
             return float("inf")
-        return max(0.0, min(share * self.budget.seconds, self.deadline - time.monotonic()))
+        return max(0.0, min(share * self.budget.seconds, self.deadline - now()))

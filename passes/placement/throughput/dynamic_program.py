@@ -6,13 +6,13 @@ limits and Ctrl-C are heard, and reads the chosen sets back.
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from baechi_jax.ir.errors import BaechiError
+from baechi_jax.passes.placement.clock import now
 from baechi_jax.passes.placement.workload import Workload, compressed
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ def lattice(contraction: Contraction, limit: int, deadline: float = float("inf")
     removed: list[int] = []
     child: list[int] = []
     while layer:
-        if time.monotonic() > deadline:
+        if now() > deadline:
             raise OutOfTimeError("no time left to list the ideals of the graph")
         following: dict[int, list[int]] = {}
         for ideal, ready in layer.items():
@@ -202,13 +202,13 @@ def run(
     visited = 0
     first, step = 1, 64
     while first < shape[0]:
-        began = time.monotonic()
+        began = now()
         if began > deadline:
             raise OutOfTimeError(f"no time left after {first} of {shape[0]} ideals")
         stop = min(first + step, shape[0])
         visited += int(best_loads(first, stop, *arguments))
         first = stop
-        took = time.monotonic() - began
+        took = now() - began
         step = max(1, min(4096, int(step * min(4.0, _SLICE_SECONDS / max(took, 1e-6)))))
     if not np.isfinite(best[-1, -1]):
         return None

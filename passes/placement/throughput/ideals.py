@@ -22,12 +22,12 @@ Source: Tarnawski et al., NeurIPS 2020 (arXiv 2006.16423), section 3.1; replicat
 from __future__ import annotations
 
 import heapq
-import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from baechi_jax.passes.placement.clock import now
 from baechi_jax.passes.placement.throughput.contraction import Contraction, contract
 from baechi_jax.passes.placement.throughput.dynamic_program import (
     Kinds,
@@ -94,7 +94,7 @@ def solve_ideals(workload: Workload, options: IdealsOptions | None = None) -> Id
     TooManyIdealsError where the graph has more than ``options.max_ideals``.
     """
     options = options if options is not None else IdealsOptions()
-    deadline = time.monotonic() + options.time_limit_seconds
+    deadline = now() + options.time_limit_seconds
     contraction = contract(workload)
     linear = solve_linear(workload, replace(options, orders=max(options.orders, _ORDERS)))
     if linear is not None and linear.interrupted:
@@ -121,13 +121,13 @@ def solve_ideals(workload: Workload, options: IdealsOptions | None = None) -> Id
 def solve_linear(workload: Workload, options: IdealsOptions | None = None) -> IdealsResult | None:
     """The best split whose devices hold intervals of one of the topological orders, or None."""
     options = options if options is not None else IdealsOptions()
-    deadline = time.monotonic() + options.time_limit_seconds
+    deadline = now() + options.time_limit_seconds
     contraction = contract(workload)
     best = _run(workload, contraction, chain(contraction), options, np.inf, np.inf)
     random = np.random.default_rng(options.seed)
     try:
         for _ in range(1, options.orders):
-            if time.monotonic() > deadline:
+            if now() > deadline:
                 break
             shuffled = reordered(contraction, random.random(contraction.size))
             bound = np.inf if best is None else best.max_load_seconds

@@ -14,12 +14,12 @@ load and still rewards moves that only relieve the second largest.
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from baechi_jax.passes.placement.clock import now
 from baechi_jax.passes.placement.partitioning import Throughput
 from baechi_jax.passes.placement.split import Split
 from baechi_jax.passes.placement.throughput.multilevel import balanced, coarsen
@@ -85,7 +85,7 @@ def local_search(
         raise WorkloadError(f"local search needs a valid start: {faults[0]}")
     best = start
     nets = Nets.of(workload)
-    deadline = time.monotonic() + options.time_limit_seconds
+    deadline = now() + options.time_limit_seconds
     rounds = 0
     try:
         for round_ in range(options.first_round, options.first_round + options.rounds):
@@ -101,7 +101,7 @@ def local_search(
                 assert not faults
                 if seconds < best_seconds:
                     best, best_seconds = device_of, seconds
-            if time.monotonic() > deadline:
+            if now() > deadline:
                 break
     except KeyboardInterrupt:
         return LocalSearchResult(best, "interrupted", rounds)
@@ -143,7 +143,7 @@ def _round(
             first[coarse.label] = where[nets.label]
         found = _anneal(workload, coarse, objective, options, random, first, hot, exponent)
         where = nets.of_classes(found[coarse.label])
-        if last or time.monotonic() > deadline:
+        if last or now() > deadline:
             return where
         groups *= 3
         most /= 2.0

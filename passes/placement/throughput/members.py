@@ -7,12 +7,12 @@ nothing that fits (``proven`` if nothing can), WorkloadError for a start that is
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from baechi_jax.passes.placement.clock import now
 from baechi_jax.passes.placement.errors import InfeasiblePlacementError, PlacerError
 from baechi_jax.passes.placement.partitioning import TOLERANCE, Partitioning, Throughput
 from baechi_jax.passes.placement.split import Split
@@ -209,7 +209,7 @@ def milp_throughput(workload: Workload, objective: Throughput, budget: Budget) -
         workload,
         objective,
         start=start,
-        time_limit_seconds=max(0.0, deadline - time.monotonic()),
+        time_limit_seconds=max(0.0, deadline - now()),
         max_nodes=budget.steps,
         seed=budget.seed,
     )

@@ -8,12 +8,12 @@ Source: Tarnawski et al., NeurIPS 2020, section 3.2 and appendix C.
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from baechi_jax.passes.placement.clock import now
 from baechi_jax.passes.placement.interruptible import optimize, status_name
 from baechi_jax.passes.placement.partitioning import Throughput
 from baechi_jax.passes.placement.split import Split, evaluate
@@ -60,13 +60,13 @@ def solve_milp(
     objective = objective if objective is not None else Throughput()
     if objective.replicas > 1:
         raise WorkloadError("milp-throughput does not replicate stages; ideals and pipedream do")
-    deadline = time.monotonic() + time_limit_seconds
+    deadline = now() + time_limit_seconds
     unit = _unit(workload, objective, start)
     program = Program(workload, objective, unit, seed)
     if start is not None:
         maxima = _maxima(workload, objective, start, range(workload.devices))
         program.start_from(program.nets.of_classes(start), maxima, start)
-    status = _run(program, max(0.0, deadline - time.monotonic()), max_nodes, gap)
+    status = _run(program, max(0.0, deadline - now()), max_nodes, gap)
     if status == "stuck":
         return MilpResult(start, "interrupted", 0.0)
     if status == "infeasible":
@@ -105,7 +105,7 @@ def solve_part(
     ``where``, ``[class]``, is a valid split. The loads of other devices do not depend on which of
     ``devices`` holds a class, and stay as they are; with ``sum_of_maxima`` they count.
     """
-    deadline = time.monotonic() + time_limit_seconds
+    deadline = now() + time_limit_seconds
     inside = np.flatnonzero(np.isin(where, np.array(devices)))
     group = np.full(nets.size, len(inside), np.int64)
     group[inside] = np.arange(len(inside))
@@ -121,7 +121,7 @@ def solve_part(
         for variable, least in zip(program.largest, rest):
             variable.lb = least / unit
     program.start_from(np.append(where[inside], -1), maxima, device_of)
-    status = _run(program, max(0.0, deadline - time.monotonic()), max_nodes, gap)
+    status = _run(program, max(0.0, deadline - now()), max_nodes, gap)
     if status == "stuck":
         return PartResult(where, "interrupted")
     if not program.model.num_solutions:

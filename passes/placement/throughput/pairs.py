@@ -13,12 +13,12 @@ This is a large-neighbourhood search (Shaw, CP 1998) whose neighbourhoods are pa
 from __future__ import annotations
 
 import itertools
-import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from baechi_jax.passes.placement.clock import now
 from baechi_jax.passes.placement.split import Split, evaluate
 from baechi_jax.passes.placement.throughput.milp import solve_part
 from baechi_jax.passes.placement.throughput.nets import Nets
@@ -44,7 +44,7 @@ class PairOptions:
     nodes: int = 400
     #: Most accelerators at a time.
     width: int = 3
-    #: Readings of ``time.monotonic`` after which nothing is begun, and limit of one program.
+    #: Readings of ``clock.now`` after which nothing is begun, and limit of one program.
     deadline: float = float("inf")
     solve_seconds: float = float("inf")
     #: Stop once the value is at most this.
@@ -91,7 +91,7 @@ def improve_pairs(
             held = np.where(np.isin(where, devices), where, -1)
             if (devices, held.tobytes()) in settled:
                 continue
-            left = options.deadline - time.monotonic()
+            left = options.deadline - now()
             if left <= 0 or (options.solves is not None and solves >= options.solves):
                 return PairResult(where[nets.label], "limit", solves)
             part = solve_part(
