@@ -30,8 +30,9 @@ if TYPE_CHECKING:
     from baechi_jax.local import local_topology
     from baechi_jax.passes.placement.errors import InfeasiblePlacementError
     from baechi_jax.passes.plan_errors import PlanError
-    from baechi_jax.place import RetraceWarning, on, place, place_init
+    from baechi_jax.place import on, place, place_init
     from baechi_jax.plan import Plan, PlanFileError, PlanMismatchError
+    from baechi_jax.retraces import RetraceWarning
     from baechi_jax.runtime.errors import (
         ArgumentError,
         CompilationError,
@@ -59,7 +60,7 @@ _EXPORTS = {
     "PlanError": "baechi_jax.passes.plan_errors",
     "PlanFileError": "baechi_jax.plan",
     "PlanMismatchError": "baechi_jax.plan",
-    "RetraceWarning": "baechi_jax.place",
+    "RetraceWarning": "baechi_jax.retraces",
     "StackError": "baechi_jax.leaves",
     "StackedArray": "baechi_jax.runtime.stacked",
     "StackedSharding": "baechi_jax.runtime.layers",

@@ -9,6 +9,7 @@ between GPUs that have them, PCIe otherwise.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import re
@@ -127,6 +128,32 @@ def local_topology(
         if source != target
     )
     return Topology(tuple(described), links)
+
+
+def devices_of(topology: Topology) -> tuple[jax.Device, ...]:
+    """The JAX device of each device of ``topology``: by name (``cpu:3``), else in order.
+
+    Fewer than the topology has when this process has fewer; compiling then says so.
+    """
+    import jax
+
+    here = {f"{device.platform}:{device.id}": device for device in _all_devices(topology)}
+    named = [here.get(device.name) for device in topology.devices]
+    found = [device for device in named if device is not None]
+    if len(found) == topology.size and len(set(found)) == topology.size:
+        return tuple(found)
+    return tuple(jax.local_devices()[: topology.size])
+
+
+def _all_devices(topology: Topology) -> list[jax.Device]:
+    import jax
+
+    found = list(jax.local_devices())
+    platforms = {device.name.partition(":")[0] for device in topology.devices}
+    for platform in sorted(platforms - {device.platform for device in found} - {""}):
+        with contextlib.suppress(RuntimeError):
+            found += jax.local_devices(backend=platform)
+    return found
 
 
 def repeated(topology: Topology, count: int) -> Topology:

@@ -12,7 +12,6 @@ import functools
 import logging
 import threading
 import types
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -27,10 +26,10 @@ from baechi_jax.ir.fingerprint import fingerprint
 from baechi_jax.ir.from_jaxpr import convert
 from baechi_jax.ir.function import argument_attributes
 from baechi_jax.ir.pause_collection import paused_collection
-from baechi_jax.ir.pieces import argument_pieces, leaves
+from baechi_jax.ir.pieces import leaves
 from baechi_jax.ir.topology import Topology
 from baechi_jax.ir.trace import Trace, trace
-from baechi_jax.local import local_topology
+from baechi_jax.local import devices_of, local_topology
 from baechi_jax.options import (
     costs_option,
     devices_option,
@@ -40,11 +39,9 @@ from baechi_jax.options import (
     topology_option,
 )
 from baechi_jax.passes.cost.measured import MeasuredCosts
-from baechi_jax.passes.pipeline import parse_pipeline, print_pipeline
 from baechi_jax.passes.placement.errors import InfeasiblePlacementError
 from baechi_jax.passes.registry import Pass
 from baechi_jax.passes.split_results import split_results
-from baechi_jax.passes.unroll_scans import UnrollScans
 from baechi_jax.placed_state import (
     Layers,
     PinArguments,
@@ -57,6 +54,7 @@ from baechi_jax.placed_state import (
 from baechi_jax.plan import Plan, check_matches
 from baechi_jax.planner import Known, PlannerOptions, apply_decisions, plan_module
 from baechi_jax.profiled import ProfileOptions, Profiler, plan_with_profile
+from baechi_jax.retraces import Retraces
 from baechi_jax.runtime.compile import (
     CompiledTask,
     CompileOptions,
@@ -72,13 +70,6 @@ from baechi_jax.signature import Signature
 from baechi_jax.stages import Compiled, Lowered, Split, Traced
 
 _log = logging.getLogger(__name__)
-
-#: So many calls in a row that all trace anew give a warning.
-RETRACE_WARNING_AFTER = 6
-
-
-class RetraceWarning(UserWarning):
-    """A placed function was traced, planned and compiled for many calls in a row."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -320,8 +311,7 @@ class PlacedFunction:
             ExecutableCache() if like is None else like._executables
         )
         self._lock = threading.RLock()
-        self._misses = 0
-        self._last_miss: tuple[Any, Any, tuple[Any, ...]] | None = None
+        self._retraces = Retraces(self._name)
 
     # Calling ------------------------------------------------------------------------------------
 
@@ -342,7 +332,7 @@ class PlacedFunction:
         ):
             pending = last.compiled.pending(leaves)
             if pending is not None:
-                self._misses = 0
+                self._retraces.in_a_row = 0
                 return last.compiled.launch(leaves, pending)
         compiled = self._compiled(args, kwargs, leaves, tree, static, context)
         pending = compiled.pending(leaves)
@@ -401,7 +391,7 @@ class PlacedFunction:
         with self._lock:
             self._entries.clear()
             self._last = self._first = None
-            self._misses = 0
+            self._retraces.in_a_row = 0
             self._jit.clear_cache()
             self._executables.clear()
 
@@ -421,12 +411,12 @@ class PlacedFunction:
             types_ = self._types(args, kwargs, leaves)
             entry = self._entries.get((tree, static, context, types_))
             if entry is None or entry.compiled is None:
-                self._count_miss(tree, static, types_)
+                self._retraces.count(tree, static, types_)
                 entry = self._entry(args, kwargs)
                 entry.compiled = self._lowered(entry).compile()
                 entry.kept = ()
             else:
-                self._misses = 0
+                self._retraces.in_a_row = 0
             self._last = entry
             assert entry.compiled is not None
             return entry.compiled
@@ -504,9 +494,10 @@ class PlacedFunction:
     ) -> Plan:
         """Plan with what is ``known`` of memory; with the placement of ``repeated`` if given."""
         topology = self._topology()
+        results = self._wanted_results(entry)
         cuts = {
             index: [(run.start, run.stop) for run in layers if run.stop is not None]
-            for index, layers in self._wanted_results(entry)
+            for index, layers in results
             if len(layers) > 1
         }
 
@@ -524,17 +515,17 @@ class PlacedFunction:
             check_matches(saved, fingerprint(entry.module()), topology, f"'{self._name}'")
         repeated = repeated or saved
         if repeated is not None:
-            # Its decisions are about the tasks that its own costs made.
             if known is not None:
+                # Its decisions are about the tasks that its own costs made.
                 known = replace(known, costs=MeasuredCosts.of(repeated.module))
-        elif entry.costs is not None:
-            known = replace(known or Known(), costs=entry.costs)
-        if repeated is not None:
             recorded = str(repeated.module.attributes["baechi.pipeline"])
             options = PlannerOptions(recorded, options.dump_folder, options.verify_each)
             planned = apply_decisions(fresh, repeated.module, topology, options, known)
             return Plan(planned.module, self._name, planned.timings)
-        argument_pins, extra = self._pins(entry)
+        if entry.costs is not None:
+            known = replace(known or Known(), costs=entry.costs)
+        argument_pins = self._argument_pins(entry)
+        extra: list[Pass] = [PinResults(tuple(results))] if results else []
         try:
             planned = plan_module(fresh, topology, options, [*argument_pins, *extra], known)
         except InfeasiblePlacementError:
@@ -546,28 +537,14 @@ class PlacedFunction:
                 self._name,
             )
             planned = plan_module(fresh, topology, options, extra, known)
-            argument_pins = []
-        plan = Plan(planned.module, self._name, planned.timings)
-        if not any(argument_pieces(plan.module.main)) or len(plan.devices_used) > 1:
-            return plan
-        # Layers that lie together anyway: their stacks stay whole, as ordinary arrays.
-        without = without_unrolling(options.pipeline)
-        if without is None:
-            return plan
-        whole = replace(options, pipeline=without)
-        try:
-            planned = plan_module(fresh, topology, whole, [*argument_pins, *extra], known)
-        except InfeasiblePlacementError:
-            return plan
-        kept = Plan(planned.module, self._name, planned.timings)
-        return kept if len(kept.devices_used) <= 1 else plan
+        return Plan(planned.module, self._name, planned.timings)
 
-    def _pins(self, entry: _Entry) -> tuple[list[Pass], list[Pass]]:
-        """Passes that pin arguments, and passes that pin results."""
+    def _argument_pins(self, entry: _Entry) -> list[Pass]:
+        """The pass that keeps arguments where they have a place already, if any has."""
         traced = entry.trace
         known = self._known_leaves(entry)
         if not known:
-            return [], []
+            return []
         offset = len(traced.constants)
         wanted = _wanted(traced.argument_names, traced.in_avals)
         places = [
@@ -575,9 +552,7 @@ class PlacedFunction:
             for index, leaf in enumerate(leaves_like(wanted, known))
             if leaf is not None
         ]
-        pins: list[Pass] = [PinArguments(tuple(places))] if places else []
-        placed = self._wanted_results(entry)
-        return pins, [PinResults(tuple(placed))] if placed else []
+        return [PinArguments(tuple(places))] if places else []
 
     def _wanted_results(self, entry: _Entry) -> list[tuple[int, Layers]]:
         """The results of ``place_init`` that ``like`` has a place for, and where."""
@@ -646,58 +621,10 @@ class PlacedFunction:
             return options.like._devices()
         return devices_of(self._topology())
 
-    # Retraces -----------------------------------------------------------------------------------
-
-    def _count_miss(self, tree: Any, static: Any, types_: tuple[Any, ...]) -> None:
-        self._misses += 1
-        last, self._last_miss = self._last_miss, (tree, static, types_)
-        if self._misses % RETRACE_WARNING_AFTER or last is None:
-            return
-        warnings.warn(
-            f"{self._name} was traced, planned and compiled in each of its last {self._misses} "
-            f"calls: {_what_changed(last, (tree, static, types_))}. Pad batches to few shapes, and "
-            "make what changes an array instead of a static argument",
-            RetraceWarning,
-            stacklevel=4,
-        )
-
-
-def devices_of(topology: Topology) -> tuple[jax.Device, ...]:
-    """The JAX device of each device of ``topology``: by name (``cpu:3``), else in order.
-
-    Fewer than the topology has when this process has fewer; compiling then says so.
-    """
-    here = {f"{device.platform}:{device.id}": device for device in _all_devices(topology)}
-    named = [here.get(device.name) for device in topology.devices]
-    found = [device for device in named if device is not None]
-    if len(found) == topology.size and len(set(found)) == topology.size:
-        return tuple(found)
-    return tuple(jax.local_devices()[: topology.size])
-
-
-def _all_devices(topology: Topology) -> list[jax.Device]:
-    found = list(jax.local_devices())
-    platforms = {device.name.partition(":")[0] for device in topology.devices}
-    for platform in sorted(platforms - {device.platform for device in found} - {""}):
-        with contextlib.suppress(RuntimeError):
-            found += jax.local_devices(backend=platform)
-    return found
-
 
 @functools.lru_cache(maxsize=8)
 def _default_topology(devices: tuple[jax.Device, ...] | None) -> Topology:
     return local_topology(devices=devices)
-
-
-def without_unrolling(pipeline: str) -> str | None:
-    """The pipeline without ``unroll-scans``; None where it has none, or was told what to take."""
-    passes = parse_pipeline(pipeline)
-    kept = [
-        each
-        for each in passes
-        if not (isinstance(each, UnrollScans) and each.when == "auto" and not each.arguments)
-    ]
-    return print_pipeline(kept) if len(kept) < len(passes) else None
 
 
 def _check_device(devices: Sequence[jax.Device], index: int) -> None:
@@ -734,22 +661,3 @@ def _is_no_array(leaf: Any) -> bool:
     except TypeError:
         return True
     return False
-
-
-def _what_changed(
-    before: tuple[Any, Any, tuple[Any, ...]], now: tuple[Any, Any, tuple[Any, ...]]
-) -> str:
-    if before[1] != now[1]:
-        return f"the static arguments changed from {before[1]} to {now[1]}"
-    if before[0] != now[0]:
-        return "the structure of the arguments changed"
-    for index, (one, other) in enumerate(zip(before[2], now[2], strict=True)):
-        if one != other:
-            return f"leaf {index} changed from {_type_text(one)} to {_type_text(other)}"
-    return "JAX's configuration changed"
-
-
-def _type_text(key: Any) -> str:
-    shape, dtype, weak = key
-    dims = ",".join(map(str, shape))
-    return f"{dtype}[{dims}]" + (" (weakly typed)" if weak else "")

@@ -10,12 +10,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from baechi_jax.ir.attributes import Attribute
 from baechi_jax.ir.core import Module
 from baechi_jax.ir.cost import DeviceMemory
 from baechi_jax.ir.errors import BaechiError, IRError, ParseError
 from baechi_jax.ir.files import write_text_atomically
 from baechi_jax.ir.topology import Topology
+from baechi_jax.passes import plan_figures
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -81,19 +81,17 @@ class Plan:
     @property
     def step_seconds(self) -> float:
         """The predicted time of one step."""
-        return self._seconds("baechi.step_seconds")
+        return plan_figures.step_seconds(self.module)
 
     @property
     def lower_bound_seconds(self) -> float:
         """What no schedule on this machine can beat: the critical path, or all work shared out."""
-        return self._seconds("baechi.lower_bound_seconds")
+        return plan_figures.lower_bound_seconds(self.module)
 
     @property
     def memory(self) -> tuple[DeviceMemory, ...]:
         """The memory plan of each device."""
-        entries = self.module.main.attributes.get("baechi.memory", ())
-        assert isinstance(entries, tuple)
-        return tuple(entry for entry in entries if isinstance(entry, DeviceMemory))
+        return plan_figures.device_memory(self.module)
 
     @property
     def peak_bytes(self) -> tuple[int, ...]:
@@ -198,12 +196,6 @@ class Plan:
             if not isinstance(module.attributes.get(key), kind):
                 raise PlanFileError(f"{path} is an incomplete plan: {key} is missing or wrong")
         return Plan(module, str(module.attributes.get("baechi.plan_name", "step")))
-
-    def _seconds(self, key: str) -> float:
-        value: Attribute | None = self.module.main.attributes.get(key)
-        if not isinstance(value, float | int):
-            raise IRError(f"the plan's @main has no {key}; its pipeline lacks 'schedule'")
-        return float(value)
 
 
 _NEEDED: dict[str, type] = {

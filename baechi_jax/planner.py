@@ -15,7 +15,6 @@ from typing import Any, ClassVar
 
 from baechi_jax.ir.attributes import DictAttr
 from baechi_jax.ir.core import Module
-from baechi_jax.ir.cost import DeviceMemory
 from baechi_jax.ir.errors import PassError
 from baechi_jax.ir.function import argument_attributes, set_argument_attributes
 from baechi_jax.ir.pieces import argument_pieces, leaves
@@ -33,9 +32,11 @@ from baechi_jax.passes.pipeline import NAMED_PIPELINES, parse_pipeline, print_pi
 from baechi_jax.passes.place import Place
 from baechi_jax.passes.placement.errors import InfeasiblePlacementError, Shortfall
 from baechi_jax.passes.plan_errors import MemoryLimitError
+from baechi_jax.passes.plan_figures import device_memory, step_seconds
 from baechi_jax.passes.registry import Pass
 from baechi_jax.passes.tasks import device_of, tasks_of
-from baechi_jax.passes.use_measured_costs import UseMeasuredCosts
+from baechi_jax.passes.unroll_scans import UnrollScans
+from baechi_jax.passes.use_measured_costs import with_measured_costs
 from baechi_jax.placed_state import Layers, PlacedLayers, device_of_layers
 from baechi_jax.units import format_bytes
 
@@ -92,9 +93,31 @@ def plan_module(
     """Plan a module for ``topology``; ``make_module`` gives a fresh traced one for each attempt.
 
     ``extra`` passes run right before ``colocate`` (or, without it, before placing). ``known``: what
-    to plan memory with. Raises InfeasiblePlacementError when nothing fits, and what a pass raises.
+    to plan memory with. Where all layers of a scan end on one device, their stacks stay whole.
+    Raises InfeasiblePlacementError when nothing fits, and what a pass raises.
     """
     known = known or Known()
+    planned = _within_limits(make_module, topology, options, extra, known)
+    if not any(argument_pieces(planned.module.main)) or len(_used(planned.module)) > 1:
+        return planned
+    without = _without_unrolling(options.pipeline)
+    if without is None:
+        return planned
+    whole = replace(options, pipeline=without)
+    try:
+        kept = _within_limits(make_module, topology, whole, extra, known)
+    except InfeasiblePlacementError:
+        return planned
+    return kept if len(_used(kept.module)) <= 1 else planned
+
+
+def _within_limits(
+    make_module: Callable[[], Module],
+    topology: Topology,
+    options: PlannerOptions,
+    extra: Sequence[Pass],
+    known: Known,
+) -> Planned:
     timed = _timed(topology, known)
 
     def prepared() -> Module:
@@ -139,9 +162,8 @@ def _alone_if_shorter(
     A placer judges tasks before neighbours are merged, each with a launch of its own; one device
     needs a single launch. It is planned only where the launches saved could decide.
     """
-    used = {device_of(task) for task in tasks_of(planned.module.main)}
     place = next((each for each in passes if isinstance(each, Place)), None)
-    if place is None or place.placer != "auto" or len(used) < 2:
+    if place is None or place.placer != "auto" or len(_used(planned.module)) < 2:
         return planned
     device, seconds = _best_single(planned.module)
     topology = planned.module.attributes["baechi.topology"]
@@ -176,13 +198,6 @@ def _best_single(module: Module) -> tuple[int, float]:
         if placer.startswith("single:") and each["fits"] is True and isinstance(seconds, float):
             best = min(best, (int(placer.removeprefix("single:")), seconds), key=lambda b: b[1])
     return best
-
-
-def step_seconds(module: Module) -> float:
-    """The predicted step of a planned module."""
-    seconds = module.main.attributes["baechi.step_seconds"]
-    assert isinstance(seconds, float)
-    return seconds
 
 
 def apply_decisions(
@@ -333,14 +348,12 @@ def _timed(topology: Topology, known: Known) -> Topology:
 
 def _on(topology: Topology, planned: Planned) -> Planned:
     """The plan for ``topology`` itself, made with a margin perhaps."""
-    main = planned.module.main
-    memory = main.attributes.get("baechi.memory")
+    memory = device_memory(planned.module)
     planned.module.attributes["baechi.topology"] = topology
-    if isinstance(memory, tuple):
-        main.attributes["baechi.memory"] = tuple(
+    if memory:
+        planned.module.main.attributes["baechi.memory"] = tuple(
             replace(each, limit_bytes=device.usable_bytes)
             for each, device in zip(memory, topology.devices, strict=True)
-            if isinstance(each, DeviceMemory)
         )
     return planned
 
@@ -355,11 +368,9 @@ def _passes(options: PlannerOptions, extra: Sequence[Pass], known: Known) -> lis
             passes += waiting
             waiting = []
         passes.append(each)
-        if known.costs is not None and each.name in ("fuse-tasks", "merge-tasks"):
-            passes.append(UseMeasuredCosts())
         if index == last:
             passes.append(RecordDecisions())
-    return passes
+    return passes if known.costs is None else with_measured_costs(passes)
 
 
 def _with_scale(passes: Sequence[Pass], scale: float) -> list[Pass]:
@@ -401,6 +412,22 @@ def _infeasible(
         "batch.",
         needed_bytes=error.needed_bytes,
     )
+
+
+def _used(module: Module) -> set[int]:
+    """The devices that run tasks."""
+    return {device_of(task) for task in tasks_of(module.main)}
+
+
+def _without_unrolling(pipeline: str) -> str | None:
+    """The pipeline without ``unroll-scans``; None where it has none, or was told what to take."""
+    passes = parse_pipeline(pipeline)
+    kept = [
+        each
+        for each in passes
+        if not (isinstance(each, UnrollScans) and each.when == "auto" and not each.arguments)
+    ]
+    return print_pipeline(kept) if len(kept) < len(passes) else None
 
 
 def pipeline_names() -> tuple[str, ...]:

@@ -43,7 +43,7 @@ from baechi_jax.runtime.profile_links import link_classes, measure_links
 if TYPE_CHECKING:
     import jax
 
-    from baechi_jax.ir.topology import Topology
+    from baechi_jax.ir.topology import Device, Topology
 
 _log = logging.getLogger(__name__)
 
@@ -194,17 +194,12 @@ class Profiler:
         for (key, each), found in zip(sampler.tasks, sampler.samples.measurements, strict=True):
             if found is None:
                 continue
-            task, body = each.operation, each.operation.body
+            task = each.operation
             entry = TaskEntry(
                 found.seconds,
                 found.samples,
                 round(found.spread, 4),
-                family_seconds(
-                    body.ops[:-1],
-                    body.arguments,
-                    body.terminator.operands,
-                    self.declared.device_of_kind(key[1]),
-                ),
+                _families(task, self.declared.device_of_kind(key[1])),
                 str(task.attributes.get("sym_name", "")),
             )
             self._used[key] = entry
@@ -284,17 +279,13 @@ class Profiler:
         for task in tasks_of(module.main):
             cost = task.attributes.get("baechi.cost")
             assert isinstance(cost, Cost)
-            body, structure = task.body, fingerprint(task)
+            structure = fingerprint(task)
             seconds = list(cost.seconds)
             for index, kind in enumerate(kinds):
                 known = costs.tasks.get((structure, kind))
                 if known is None:
-                    device = self.declared.device_of_kind(kind)
-                    known = fits[kind].seconds(
-                        family_seconds(
-                            body.ops[:-1], body.arguments, body.terminator.operands, device
-                        )
-                    )
+                    families = _families(task, self.declared.device_of_kind(kind))
+                    known = fits[kind].seconds(families)
                 seconds[index] = known
             task.attributes["baechi.cost"] = replace(cost, seconds=tuple(seconds))
         retime(module)
@@ -374,6 +365,12 @@ def _moved(tasks: Sequence[Operation], device: int) -> Iterator[None]:
     finally:
         for task, devices in zip(tasks, before, strict=True):
             task.attributes["baechi.devices"] = devices
+
+
+def _families(task: Operation, device: Device) -> dict[str, float]:
+    """What the model says of ``task``, by family of operations."""
+    body = task.body
+    return family_seconds(body.ops[:-1], body.arguments, body.terminator.operands, device)
 
 
 def _is_pinned(task: Operation) -> bool:

@@ -56,6 +56,16 @@ class UseMeasuredCosts(Pass):
             retime(module)
 
 
+def with_measured_costs(passes: Iterable[Pass]) -> list[Pass]:
+    """``passes`` with ``use-measured-costs`` after each one that makes tasks."""
+    found: list[Pass] = []
+    for each in passes:
+        found.append(each)
+        if each.name in ("fuse-tasks", "merge-tasks"):
+            found.append(UseMeasuredCosts())
+    return found
+
+
 def retime(module: Module) -> None:
     """Play the step of a scheduled ``module`` in its order, and write down its times."""
     from baechi_jax.passes.schedule import lower_bound_seconds

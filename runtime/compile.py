@@ -12,11 +12,10 @@ does for ``jax.jit``, since the same function reads it.
 from __future__ import annotations
 
 import os
-import sys
 import time
 import weakref
 from collections import Counter
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -31,13 +30,11 @@ from baechi_jax.ir.pause_collection import paused_collection
 from baechi_jax.ir.types import unplaced
 from baechi_jax.runtime.errors import CompilationError, DeviceError, describe_task
 from baechi_jax.runtime.instructions import Program, Run, task_device
+from baechi_jax.runtime.progress import Progress
 from baechi_jax.runtime.to_jaxpr import task_to_jaxpr
 
 if TYPE_CHECKING:
     import jax
-
-#: Compilations that take longer than this show a progress bar.
-PROGRESS_AFTER_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +118,7 @@ class _Place:
     configuration), and the device it is loaded for."""
 
     code: Hashable
-    device: int
+    device: jax.Device
 
 
 class _Compilation:
@@ -149,10 +146,10 @@ class _Compilation:
         self.owners: dict[_Place, int] = {}
         self.known: dict[_Place, compat.Executable] = {}
         self._lowered: dict[Hashable, compat.LoweredJaxpr] = {}
-        self._started = time.monotonic()
 
     def run(self, pool: ThreadPoolExecutor) -> None:
         """Fill ``places`` and ``known``."""
+        started = time.monotonic()
         firsts: dict[Hashable, _Place] = {}
         others: list[_Place] = []
         compiling: dict[_Place, Future[compat.Executable]] = {}
@@ -162,7 +159,7 @@ class _Compilation:
             device = self.devices[task_device(task)]
             kind = (device.platform, device.device_kind)
             structure = _structure(task, self.equations)
-            place = _Place((structure, self.donations[index], kind, settings), device.id)
+            place = _Place((structure, self.donations[index], kind, settings), device)
             self.places.append(place)
             if place in self.owners:
                 continue
@@ -176,38 +173,36 @@ class _Compilation:
             else:
                 firsts[place.code] = place
                 compiling[place] = self._compile(pool, place)
-        self._finish(compiling)
-        self._finish(
-            {each: self._copy(pool, self.known[firsts[each.code]], each) for each in others}
-        )
-        rest = [place for place in others if place not in self.known]
-        self._finish({place: self._compile(pool, place) for place in rest})
+        total = len(compiling) + len(others)
+        with Progress("compiling", total, self.options.progress, started) as bar:
+            self._finish(compiling, bar)
+            originals = {place: self.known[firsts[place.code]] for place in others}
+            copies = {
+                place: pool.submit(original.copy_to, place.device)
+                for place, original in originals.items()
+            }
+            self._finish(copies, bar)
+            rest = [place for place in others if place not in self.known]
+            bar.advance(-len(rest))
+            self._finish({place: self._compile(pool, place) for place in rest}, bar)
 
     def _compile(self, pool: ThreadPoolExecutor, place: _Place) -> Future[compat.Executable]:
         index = self.owners[place]
-        task = self.tasks[index]
-        device = self.devices[task_device(task)]
         lowered = self._lowered.get(place.code)
         if lowered is None:
-            lowered = _lower(task, self.equations, self.donations[index], device)
+            task, donated = self.tasks[index], self.donations[index]
+            lowered = _lower(task, self.equations, donated, place.device)
             self._lowered[place.code] = lowered
-        return pool.submit(lowered.compile, device, self.options.compiler_options)
+        return pool.submit(lowered.compile, place.device, self.options.compiler_options)
 
-    def _copy(
-        self, pool: ThreadPoolExecutor, executable: compat.Executable, place: _Place
-    ) -> Future[compat.Executable | None]:
-        device = self.devices[task_device(self.tasks[self.owners[place]])]
-        return pool.submit(executable.copy_to, device)
-
-    def _finish(self, futures: Mapping[_Place, Future[Any]]) -> None:
+    def _finish(self, futures: Mapping[_Place, Future[Any]], bar: Progress) -> None:
         """Wait, and keep what came."""
-        _await(list(futures.values()), self._started, self.options.progress)
+        _await(futures.values(), bar)
         for place, future in futures.items():
             try:
                 executable = future.result()
             except Exception as error:
-                task = self.tasks[self.owners[place]]
-                what = describe_task(task, self.devices[task_device(task)])
+                what = describe_task(self.tasks[self.owners[place]], place.device)
                 raise CompilationError(f"XLA cannot compile {what}: {error}") from error
             if executable is not None:
                 self.known[place] = executable
@@ -332,30 +327,8 @@ def _pool(threads: int | None) -> Iterator[ThreadPoolExecutor]:
         pool.shutdown(wait=True, cancel_futures=True)
 
 
-def _await(futures: Sequence[Future[Any]], started: float, progress: bool | None) -> None:
-    """Wait for all of ``futures``; show a bar once it takes long."""
-    shown = sys.stderr.isatty() if progress is None else progress
+def _await(futures: Iterable[Future[Any]], bar: Progress) -> None:
     pending = set(futures)
-    if shown:
-        left = PROGRESS_AFTER_SECONDS - (time.monotonic() - started)
-        _, pending = wait(pending, timeout=max(left, 0.0))
-    if not shown or not pending:
-        wait(pending)
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-    columns = (
-        TextColumn("compiling"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-    )
-    console = Console(stderr=True)
-    # A terminal gets its line back; a log keeps the last state.
-    with Progress(*columns, console=console, transient=console.is_terminal) as bar:
-        job = bar.add_task("compiling", total=len(futures))
-        while pending:
-            bar.update(job, completed=len(futures) - len(pending))
-            _, pending = wait(pending, return_when=FIRST_COMPLETED)
-        bar.update(job, completed=len(futures))
+    while pending:
+        done, pending = wait(pending, bar.until_shown(), return_when=FIRST_COMPLETED)
+        bar.advance(len(done))

@@ -94,7 +94,7 @@ class Executor:
         failed and which donated arguments are lost: those that this step gave away, and ``lost``,
         whose sources the caller has freed.
         """
-        slots: list[Any] = [*arguments, *self._blank]
+        slots = self.slots(arguments)
         if self._pacer is not None:
             self._pace(self._pacer, arguments, lost)
         for function, gather, first, end, drops, deletes, item in self._steps:
@@ -107,6 +107,10 @@ class Executor:
             for slot in drops:
                 slots[slot] = None
         return self.results(slots)
+
+    def slots(self, arguments: Sequence[jax.Array]) -> list[Any]:
+        """The slots of a step that starts with ``arguments``."""
+        return [*arguments, *self._blank]
 
     def results(self, slots: list[Any]) -> list[jax.Array]:
         """The results of a step that has left its values in ``slots``."""
@@ -268,6 +272,14 @@ def _gather(slots: Sequence[int]) -> Callable[[Sequence[Any]], Sequence[Any]]:
         return operator.itemgetter(*slots)
     # itemgetter gives no tuple for one slot, and takes no fewer.
     return lambda values: [values[slot] for slot in slots]
+
+
+def free(slots: list[Any], drops: Sequence[int], deletes: Sequence[int]) -> None:
+    """What the loop of a step does after an instruction, for those who run them one by one."""
+    for slot in deletes:
+        slots[slot].delete()
+    for slot in drops:
+        slots[slot] = None
 
 
 def _committed(array: jax.Array) -> jax.Array:

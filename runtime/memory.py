@@ -22,7 +22,7 @@ from baechi_jax.ir.types import TensorType, nbytes, unplaced
 from baechi_jax.passes.memory_measured import temporaries_beyond
 from baechi_jax.runtime.compile import CompiledTask
 from baechi_jax.runtime.errors import ExecutionError
-from baechi_jax.runtime.execute import Executor
+from baechi_jax.runtime.execute import Executor, free
 from baechi_jax.runtime.instructions import Instruction, Run
 
 #: Bytes of a pointer.
@@ -80,7 +80,7 @@ def measure_step(
     """
     program = executor.program
     index = {device: number for number, device in enumerate(executor.devices)}
-    slots: list[Any] = [*arguments, *[None] * (program.slot_count - len(arguments))]
+    slots = executor.slots(arguments)
     jax.block_until_ready(list(arguments))
     moments = [Moment(-1, tuple(_held(slots, index)))]
     for position, (function, inputs, outputs, drops, deletes, item) in enumerate(executor.linked):
@@ -96,10 +96,7 @@ def measure_step(
         if not isinstance(item, Run):
             # A copy counts while its source still lives.
             moments.append(Moment(position, tuple(_held(slots, index))))
-        for slot in deletes:
-            slots[slot].delete()
-        for slot in drops:
-            slots[slot] = None
+        free(slots, drops, deletes)
     moments.append(Moment(len(executor.linked), tuple(_held(slots, index))))
     return executor.results(slots), StepMemory(tuple(moments), program.memory)
 

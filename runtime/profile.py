@@ -27,7 +27,7 @@ import jax
 from baechi_jax.ir import _jax_compat as compat
 from baechi_jax.ir.types import TensorType, Type, nbytes
 from baechi_jax.runtime.profile_inputs import make_inputs
-from baechi_jax.runtime.profile_progress import Progress
+from baechi_jax.runtime.progress import Progress
 
 _log = logging.getLogger(__name__)
 

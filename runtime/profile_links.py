@@ -16,7 +16,7 @@ import numpy as np
 
 from baechi_jax.ir.topology import Topology
 from baechi_jax.runtime.profile import Budget
-from baechi_jax.runtime.profile_progress import Progress
+from baechi_jax.runtime.progress import Progress
 from baechi_jax.runtime.transport import mover
 
 _log = logging.getLogger(__name__)

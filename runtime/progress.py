@@ -14,15 +14,18 @@ SHOWN_AFTER_SECONDS = 1.0
 class Progress:
     """``with Progress("measuring", 40) as bar: ... bar.advance()``.
 
-    ``shown``: whether at all; by default when a terminal is attached.
+    ``shown``: whether at all; by default when a terminal is attached. ``started``: when the work
+    began, by ``time.monotonic``; by default now.
     """
 
-    def __init__(self, title: str, total: int, shown: bool | None = None) -> None:
+    def __init__(
+        self, title: str, total: int, shown: bool | None = None, started: float | None = None
+    ) -> None:
         self._title = title
         self._total = total
         self._shown = sys.stderr.isatty() if shown is None else shown
         self._done = 0
-        self._started = time.monotonic()
+        self._started = time.monotonic() if started is None else started
         self._bar: Any = None
         self._job: Any = None
 
@@ -39,12 +42,17 @@ class Progress:
             self._bar.update(self._job, completed=self._done)
             self._bar.stop()
 
-    def advance(self) -> None:
-        """One more is done."""
-        self._done += 1
-        if not self._shown:
-            return
-        if self._bar is None and time.monotonic() - self._started > SHOWN_AFTER_SECONDS:
+    def until_shown(self) -> float | None:
+        """Seconds until a bar is due, for who waits meanwhile; None where there is nothing to wait
+        for. ``advance(0)`` shows it then."""
+        if not self._shown or self._bar is not None:
+            return None
+        return max(SHOWN_AFTER_SECONDS - (time.monotonic() - self._started), 0.0)
+
+    def advance(self, count: int = 1) -> None:
+        """So many more are done."""
+        self._done += count
+        if self.until_shown() == 0.0:
             self._start()
         if self._bar is not None:
             self._bar.update(self._job, completed=self._done)

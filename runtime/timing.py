@@ -22,7 +22,7 @@ import jax
 from baechi_jax.ir.location import Location
 from baechi_jax.ir.types import nbytes
 from baechi_jax.passes.simulate.timeline import Timeline, TimelineEvent
-from baechi_jax.runtime.execute import Executor
+from baechi_jax.runtime.execute import Executor, free
 from baechi_jax.runtime.instructions import Copy, Put, Run, task_device
 
 #: A device, or a link between two.
@@ -51,8 +51,7 @@ def measure_times(
 
     Donated arguments are given away, as in any step. Raises ExecutionError as a step does.
     """
-    program = executor.program
-    slots: list[Any] = [*arguments, *[None] * (program.slot_count - len(arguments))]
+    slots = executor.slots(arguments)
     jax.block_until_ready(list(arguments))
     spans: list[_Span] = []
     with _Watchers() as watchers:
@@ -76,10 +75,7 @@ def measure_times(
             for slot, result in zip(outputs, results):
                 slots[slot] = result
             del values, results
-            for slot in deletes:
-                slots[slot].delete()
-            for slot in drops:
-                slots[slot] = None
+            free(slots, drops, deletes)
         results = executor.results(slots)
         jax.block_until_ready(results)
     return results, _timeline(executor, spans)

@@ -14,22 +14,20 @@ from typing import TYPE_CHECKING
 
 from baechi_jax.explain.view import PlacedView
 from baechi_jax.ir.core import Module, Operation
-from baechi_jax.ir.cost import DeviceMemory
-from baechi_jax.ir.errors import IRError
 from baechi_jax.passes.memory_measured import margin_of, with_margin
-from baechi_jax.passes.merge_tasks import MergeTasks
 from baechi_jax.passes.pass_manager import PassManager
 from baechi_jax.passes.pipeline import parse_pipeline
 from baechi_jax.passes.place import Place, write_placement
 from baechi_jax.passes.placement.from_module import from_module
 from baechi_jax.passes.plan_errors import MemoryLimitError
+from baechi_jax.passes.plan_figures import peak_bytes, step_seconds
 from baechi_jax.passes.plan_memory import PlanMemory
 from baechi_jax.passes.refine_placement import RefinePlacement
 from baechi_jax.passes.registry import Pass
 from baechi_jax.passes.simulate.judge import ALL_RULES, judge
 from baechi_jax.passes.simulate.timeline import run_module
 from baechi_jax.passes.tasks import device_of, topology_of
-from baechi_jax.passes.use_measured_costs import UseMeasuredCosts
+from baechi_jax.passes.use_measured_costs import with_measured_costs
 from baechi_jax.report.memory import memory_steps
 
 if TYPE_CHECKING:
@@ -91,7 +89,14 @@ def moves(view: PlacedView, nodes: Sequence[int]) -> Iterator[Move]:
     pins = {int(problem.pinned[group]) for group in groups} - {-1}
     (here,) = {view.assignment[node] for node in nodes}
     played = judge(problem, view.assignment, ALL_RULES)
-    yield Move(here, _step(view.plan), _start(played, tasks), _peaks(view.plan), None, chosen=True)
+    yield Move(
+        here,
+        step_seconds(view.plan),
+        _start(played, tasks),
+        peak_bytes(view.plan),
+        None,
+        chosen=True,
+    )
     for device in range(problem.devices):
         if device == here:
             continue
@@ -102,9 +107,9 @@ def moves(view: PlacedView, nodes: Sequence[int]) -> Iterator[Move]:
         module, overflow = _planned(view, assignment, simulation)
         yield Move(
             device,
-            _step(module),
+            step_seconds(module),
             _start(simulation, tasks),
-            _peaks(module),
+            peak_bytes(module),
             overflow,
             pinned=bool(pins - {device}),
         )
@@ -142,19 +147,13 @@ def _follow_up(plan: Module) -> list[Pass]:
     passes = parse_pipeline(str(plan.attributes.get("baechi.pipeline", "")))
     placing = (Place.name, RefinePlacement.name)
     last = max((i for i, each in enumerate(passes) if each.name in placing), default=-1)
-    found: list[Pass] = []
-    for each in passes[last + 1 :]:
-        found.append(each)
-        if each.name == MergeTasks.name:
-            # As the planner does; nothing happens where nothing was measured.
-            found.append(UseMeasuredCosts())
-        if each.name == PlanMemory.name:
-            break
-    return found
+    end = next((i for i, each in enumerate(passes) if each.name == PlanMemory.name), len(passes))
+    # As the planner does; nothing happens where nothing was measured.
+    return with_measured_costs(passes[last + 1 : end + 1])
 
 
 def _overflow(module: Module, limits: Sequence[int]) -> Overflow | None:
-    peaks = _peaks(module)
+    peaks = peak_bytes(module)
     device = max(range(len(peaks)), key=lambda d: (peaks[d] - limits[d], -d))
     times = run_module(module).times
     steps = memory_steps(module.main, times, len(peaks))[device]
@@ -180,17 +179,3 @@ def _label(task: Operation | None) -> str:
 
 def _start(simulation: Simulation, tasks: Sequence[int]) -> float | None:
     return min((simulation.start_seconds[node] for node in tasks), default=None)
-
-
-def _step(module: Module) -> float:
-    value = module.main.attributes.get("baechi.step_seconds")
-    if not isinstance(value, float | int):
-        raise IRError("the plan's @main has no baechi.step_seconds; its pipeline lacks 'schedule'")
-    return float(value)
-
-
-def _peaks(module: Module) -> tuple[int, ...]:
-    memory = module.main.attributes.get("baechi.memory")
-    if not isinstance(memory, tuple):
-        raise IRError("the plan's @main has no baechi.memory; its pipeline lacks 'plan-memory'")
-    return tuple(each.peak_bytes for each in memory if isinstance(each, DeviceMemory))

@@ -27,11 +27,11 @@ nothing can pass a limit and no ledger is kept.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
 
+from baechi_jax.passes.placement.compiled_code import pays
 from baechi_jax.passes.placement.fusion import Fused
 from baechi_jax.passes.placement.ledger import Ledger, Profiles
 from baechi_jax.passes.placement.problem import PlacementProblem
@@ -68,8 +68,7 @@ def schedule(
     """
     problem = fused.problem
     if compiled is None:
-        loaded = "numba" in sys.modules
-        compiled = problem.nodes >= (KERNEL_NODES_LOADED if loaded else KERNEL_NODES)
+        compiled = pays(problem.nodes, loaded=KERNEL_NODES_LOADED, unloaded=KERNEL_NODES)
     if compiled:
         from baechi_jax.passes.placement.list_arrays import schedule_compiled
 

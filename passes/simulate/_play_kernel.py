@@ -309,13 +309,7 @@ def play(
                 left[tensor] -= 1
                 if not left[tensor] and not kept[tensor]:
                     memory[here] -= graph.tensor_bytes[tensor]
-                for index in range(graph.reader_starts[tensor], graph.reader_starts[tensor + 1]):
-                    reader = graph.readers[index]
-                    if device[reader] == there:
-                        missing[reader] -= 1
-                        if missing[reader] == 0:
-                            new_nodes[new_count] = reader
-                            new_count += 1
+                new_count = _tell(graph, device, tensor, there, missing, new_nodes, new_count)
                 wire_idle[graph.wire[here, there]] = True
                 continue
             node = code
@@ -343,13 +337,7 @@ def play(
                         freed += graph.tensor_bytes[tensor]
                     continue
                 asked_count = _ask(graph, moves, tensor, here, waiting, asked, asked_count)
-                for index in range(graph.reader_starts[tensor], graph.reader_starts[tensor + 1]):
-                    reader = graph.readers[index]
-                    if device[reader] == here:
-                        missing[reader] -= 1
-                        if missing[reader] == 0:
-                            new_nodes[new_count] = reader
-                            new_count += 1
+                new_count = _tell(graph, device, tensor, here, missing, new_nodes, new_count)
             memory[here] -= freed
             idle[graph.processor[here]] = True
 
@@ -380,6 +368,27 @@ def _ask(
         waiting.size[wire] += 1
         asked_count += 1
     return asked_count
+
+
+@compiled
+def _tell(
+    graph: Graph,
+    device: Ints,
+    tensor: int,
+    here: int,
+    missing: Ints,
+    new_nodes: Ints,
+    new_count: int,
+) -> int:
+    """``tensor`` is there for its readers on device ``here``. Returns the new count."""
+    for index in range(graph.reader_starts[tensor], graph.reader_starts[tensor + 1]):
+        reader = graph.readers[index]
+        if device[reader] == here:
+            missing[reader] -= 1
+            if missing[reader] == 0:
+                new_nodes[new_count] = reader
+                new_count += 1
+    return new_count
 
 
 @compiled

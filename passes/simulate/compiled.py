@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from baechi_jax.passes.placement.compiled_code import pays
 from baechi_jax.passes.placement.flat import starts
 from baechi_jax.passes.simulate.simulation import Simulation, Transfer
 
@@ -21,8 +21,7 @@ KERNEL_NODES, KERNEL_NODES_LOADED = 5000, 200
 
 def worth_compiling(problem: PlacementProblem) -> bool:
     """Whether the compiled simulator is the quicker one for ``problem``."""
-    loaded = "numba" in sys.modules
-    return problem.nodes >= (KERNEL_NODES_LOADED if loaded else KERNEL_NODES)
+    return pays(problem.nodes, loaded=KERNEL_NODES_LOADED, unloaded=KERNEL_NODES)
 
 
 def simulate_compiled(

@@ -16,7 +16,8 @@ import pytest
 import baechi_jax as baechi
 from baechi_jax.ir.errors import PipelineError
 from baechi_jax.ir.topology import Topology
-from baechi_jax.place import RETRACE_WARNING_AFTER, PlacedFunction, RetraceWarning
+from baechi_jax.place import PlacedFunction
+from baechi_jax.retraces import RETRACE_WARNING_AFTER, RetraceWarning
 from tests.runtime.scatter import scattered
 
 #: Two tasks on two devices.

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -20,31 +20,15 @@ from baechi_jax.passes.tasks import tasks_of
 from baechi_jax.passes.use_measured_costs import unmeasured
 from baechi_jax.place import PlacedFunction, place
 from baechi_jax.plan import Plan
+from baechi_jax.planner import Known
 from baechi_jax.profiled import ProfileOptions, Profiler, plan_with_profile
 from baechi_jax.retarget import retarget
 from baechi_jax.runtime import profile_links
 from baechi_jax.runtime.errors import DeviceError
 from baechi_jax.runtime.profile import Budget, TaskSampler
 from baechi_jax.runtime.profile_cache import CostCacheError, cache_files, read_costs
-
-_WIDTH = 64
-
-
-def _step(params: list[jax.Array], x: jax.Array) -> tuple[list[jax.Array], jax.Array]:
-    def loss(params: list[jax.Array]) -> jax.Array:
-        y = x
-        for w in params:
-            y = jnp.tanh(y @ w)
-        return jnp.sum(y * y)
-
-    value, grads = jax.value_and_grad(loss)(params)
-    return [w - 0.1 * g for w, g in zip(params, grads)], value
-
-
-def _arguments() -> tuple[list[jax.Array], jax.Array]:
-    keys = jax.random.split(jax.random.key(0), 5)
-    params = [0.1 * jax.random.normal(key, (_WIDTH, _WIDTH)) for key in keys[:4]]
-    return params, jax.random.normal(keys[4], (8, _WIDTH))
+from tests.four_layers import arguments as _arguments
+from tests.four_layers import step as _step
 
 
 def _topology(devices: int = 4) -> Topology:
@@ -247,3 +231,18 @@ def test_a_cache_that_cannot_be_trusted_is_told(tmp_path: Path) -> None:
     file.write_text(json.dumps({"format": "else"}), encoding="utf-8")
     with pytest.raises(CostCacheError, match="no file of measured costs"):
         _placed(tmp_path).plan(*_arguments())
+
+
+def test_a_repeated_plan_keeps_its_own_costs(tmp_path: Path) -> None:
+    placed = _placed(tmp_path)
+    plan = placed.plan(*jax.eval_shape(_arguments))
+    (entry,) = placed._entries.values()
+    assert entry.costs is not None
+    # Measured anew, matrix products take all the time, which makes fewer tasks.
+    factors = {key: 1e4 if key[1] == "matmul" else 1.0 for key in entry.costs.factors}
+    entry.costs = replace(entry.costs, factors=factors)
+    anew = placed._plan_entry(entry)
+    decided = plan.module.attributes["baechi.decisions"]
+    assert anew.module.attributes["baechi.decisions"] != decided
+    repeated = placed._plan_entry(entry, Known(), plan)
+    assert repeated.module.attributes["baechi.decisions"] == decided

@@ -282,7 +282,7 @@ def test_lowering_errors_name_the_task() -> None:
 
 
 def test_progress_bar(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr("baechi_jax.runtime.compile.PROGRESS_AFTER_SECONDS", 0.0)
+    monkeypatch.setattr("baechi_jax.runtime.progress.SHOWN_AFTER_SECONDS", 0.0)
     fn: Callable[[Any], Any] = lambda x: lax.fori_loop(0, 3, lambda i, x: x @ x, x)  # noqa: E731
     place(fn, progress=False, pipeline=scattered(1))(jnp.ones((3, 3)))
     assert capsys.readouterr().err == ""

@@ -21,23 +21,8 @@ from baechi_jax.report.perfetto import trace_events
 from baechi_jax.runtime.errors import ExecutionError
 from baechi_jax.runtime.instructions import Run
 from baechi_jax.stages import Compiled
-
-
-def _step(params: list[jax.Array], x: jax.Array) -> tuple[list[jax.Array], jax.Array]:
-    def loss(params: list[jax.Array]) -> jax.Array:
-        y = x
-        for w in params:
-            y = jnp.tanh(y @ w)
-        return jnp.sum(y * y)
-
-    value, grads = jax.value_and_grad(loss)(params)
-    return [w - 0.1 * g for w, g in zip(params, grads)], value
-
-
-def _arguments() -> tuple[list[jax.Array], jax.Array]:
-    keys = jax.random.split(jax.random.key(0), 5)
-    params = [0.1 * jax.random.normal(key, (64, 64)) for key in keys[:4]]
-    return params, jax.random.normal(keys[4], (8, 64))
+from tests.four_layers import arguments as _arguments
+from tests.four_layers import step as _step
 
 
 @pytest.fixture(scope="module")
