@@ -101,9 +101,7 @@ class Plan:
     @property
     def devices_used(self) -> tuple[int, ...]:
         """The devices that run at least one task."""
-        from baechi_jax.passes.tasks import device_of, tasks_of
-
-        return tuple(sorted({device_of(task) for task in tasks_of(self.module.main)}))
+        return tuple(sorted(plan_figures.used_devices(self.module)))
 
     def summary(self) -> Table:
         """A table (print it with rich): tasks, share of the work, memory and transfers by device.

@@ -32,12 +32,12 @@ from baechi_jax.passes.pipeline import NAMED_PIPELINES, parse_pipeline, print_pi
 from baechi_jax.passes.place import Place
 from baechi_jax.passes.placement.errors import InfeasiblePlacementError, Shortfall
 from baechi_jax.passes.plan_errors import MemoryLimitError
-from baechi_jax.passes.plan_figures import device_memory, step_seconds
+from baechi_jax.passes.plan_figures import device_memory, step_seconds, used_devices
 from baechi_jax.passes.registry import Pass
-from baechi_jax.passes.tasks import device_of, tasks_of
-from baechi_jax.passes.unroll_scans import UnrollScans
+from baechi_jax.passes.tasks import tasks_of
 from baechi_jax.passes.use_measured_costs import with_measured_costs
-from baechi_jax.placed_state import Layers, PlacedLayers, device_of_layers
+from baechi_jax.placed_state import Layers, PinArguments, PlacedLayers, device_of_layers
+from baechi_jax.stack_forms import plan_stacks
 from baechi_jax.units import format_bytes
 
 _log = logging.getLogger(__name__)
@@ -93,22 +93,27 @@ def plan_module(
     """Plan a module for ``topology``; ``make_module`` gives a fresh traced one for each attempt.
 
     ``extra`` passes run right before ``colocate`` (or, without it, before placing). ``known``: what
-    to plan memory with. Where all layers of a scan end on one device, their stacks stay whole.
-    Raises InfeasiblePlacementError when nothing fits, and what a pass raises.
+    to plan memory with. Stacks of layers are whole or in even pieces where that costs nothing
+    (``stack_forms.py``). Raises InfeasiblePlacementError when nothing fits, and what a pass raises.
     """
     known = known or Known()
-    planned = _within_limits(make_module, topology, options, extra, known)
-    if not any(argument_pieces(planned.module.main)) or len(_used(planned.module)) > 1:
-        return planned
-    without = _without_unrolling(options.pipeline)
-    if without is None:
-        return planned
-    whole = replace(options, pipeline=without)
-    try:
-        kept = _within_limits(make_module, topology, whole, extra, known)
-    except InfeasiblePlacementError:
-        return planned
-    return kept if len(_used(kept.module)) <= 1 else planned
+    latest: Planned | None = None
+
+    def attempt(pipeline: str) -> Planned:
+        nonlocal latest
+        latest = None
+        by = replace(options, pipeline=pipeline)
+        latest = _within_limits(make_module, topology, by, extra, known)
+        return latest
+
+    pinned = [
+        layers for each in extra if isinstance(each, PinArguments) for _, layers in each.leaves
+    ]
+    planned = plan_stacks(attempt, options.pipeline, topology.size, pinned)
+    if options.dump_folder is not None and planned is not latest:
+        # The dump is of the plan that counts.
+        return attempt(str(planned.module.attributes["baechi.pipeline"]))
+    return planned
 
 
 def _within_limits(
@@ -163,7 +168,7 @@ def _alone_if_shorter(
     needs a single launch. It is planned only where the launches saved could decide.
     """
     place = next((each for each in passes if isinstance(each, Place)), None)
-    if place is None or place.placer != "auto" or len(_used(planned.module)) < 2:
+    if place is None or place.placer != "auto" or len(used_devices(planned.module)) < 2:
         return planned
     device, seconds = _best_single(planned.module)
     topology = planned.module.attributes["baechi.topology"]
@@ -180,10 +185,12 @@ def _alone_if_shorter(
         elif each.name not in PLACING_PASSES:
             alone.append(each)
     try:
-        single = _run(prepared, alone, options)
+        single = _run(prepared, alone, replace(options, dump_folder=None))
     except (MemoryLimitError, InfeasiblePlacementError):
         return planned
-    return single if step_seconds(single.module) <= step_seconds(planned.module) else planned
+    if step_seconds(single.module) > step_seconds(planned.module):
+        return planned
+    return single if options.dump_folder is None else _run(prepared, alone, options)
 
 
 def _best_single(module: Module) -> tuple[int, float]:
@@ -412,22 +419,6 @@ def _infeasible(
         "batch.",
         needed_bytes=error.needed_bytes,
     )
-
-
-def _used(module: Module) -> set[int]:
-    """The devices that run tasks."""
-    return {device_of(task) for task in tasks_of(module.main)}
-
-
-def _without_unrolling(pipeline: str) -> str | None:
-    """The pipeline without ``unroll-scans``; None where it has none, or was told what to take."""
-    passes = parse_pipeline(pipeline)
-    kept = [
-        each
-        for each in passes
-        if not (isinstance(each, UnrollScans) and each.when == "auto" and not each.arguments)
-    ]
-    return print_pipeline(kept) if len(kept) < len(passes) else None
 
 
 def pipeline_names() -> tuple[str, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from baechi_jax.ir.core import Module
 from baechi_jax.ir.cost import DeviceMemory
 from baechi_jax.ir.errors import IRError
+from baechi_jax.passes.tasks import device_of, tasks_of
 
 
 def step_seconds(plan: Module) -> float:
@@ -30,6 +31,11 @@ def peak_bytes(plan: Module) -> tuple[int, ...]:
     if not memory:
         raise IRError("the plan's @main has no baechi.memory; its pipeline lacks 'plan-memory'")
     return tuple(entry.peak_bytes for entry in memory)
+
+
+def used_devices(plan: Module) -> set[int]:
+    """The devices that run tasks."""
+    return {device_of(task) for task in tasks_of(plan.main)}
 
 
 def _seconds(plan: Module, key: str) -> float:

@@ -43,7 +43,7 @@ _WHEN = ("auto", "always", "never")
 @dataclass(frozen=True, slots=True)
 class UnrollScans(Pass):
     """``iterations`` of them make one piece: a shorter scan over arguments of as many rows; with
-    ``inline`` as many layers.
+    ``inline`` as many layers. ``pieces``: a scan whose length it divides makes so many equal ones.
 
     ``when``: ``auto`` takes the scans over parameters that are neither long (more than ``longest``
     iterations) nor cheap (stacks of less than ``share`` of all arguments' bytes), and none where
@@ -56,6 +56,7 @@ class UnrollScans(Pass):
     summary: ClassVar[str] = "turn scans over layers into layers, and their stacks into pieces"
 
     iterations: int = 1
+    pieces: int = 0
     inline: bool = False
     when: str = "auto"
     longest: int = 128
@@ -69,6 +70,8 @@ class UnrollScans(Pass):
             raise ValueError(f"when={self.when} is not known; there are: {', '.join(_WHEN)}")
         if self.iterations < 1:
             raise ValueError(f"iterations must be at least 1, found {self.iterations}")
+        if self.pieces < 0:
+            raise ValueError(f"pieces must not be negative, found {self.pieces}")
         if self.longest < 1:
             raise ValueError(f"longest must be at least 1, found {self.longest}")
         if self.around < 0:
@@ -91,10 +94,15 @@ class UnrollScans(Pass):
         while (chosen := choose_around(function, self._rule(function))) is not None:
             rewrite(function, chosen, 1)
         while (chosen := choose(function, self._rule(function), done)) is not None:
-            rewrite(function, chosen, self.iterations, inline=self.inline)
+            rewrite(function, chosen, self._rows(chosen.length), inline=self.inline)
             changed = True
         if changed:
             _number_leaves(function)
+
+    def _rows(self, length: int) -> int:
+        """The iterations that make one piece of a scan of ``length``."""
+        even = self.pieces > 0 and length % self.pieces == 0
+        return length // self.pieces if even else self.iterations
 
     def _rule(self, function: Operation) -> Rule:
         """The options for the arguments that ``function`` has by now."""

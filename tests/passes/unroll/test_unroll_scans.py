@@ -492,6 +492,17 @@ def test_a_piece_of_several_iterations_is_named_by_its_range() -> None:
     ]
 
 
+def test_so_many_equal_pieces_where_they_divide_the_layers() -> None:
+    unrolled = check(sgd, (parameters(6), batch()), donate=(0,), pieces=3)
+    assert [p for p in unrolled.pieces if p is not None][:3] == [
+        Piece(0, 0, 2, 6),
+        Piece(0, 2, 2, 6),
+        Piece(0, 4, 2, 6),
+    ]
+    odd = unroll(sgd, (parameters(5), batch()), donate=(0,), pieces=3)
+    assert [p.size for p in odd.pieces if p is not None and p.leaf == 0] == [1] * 5
+
+
 # Which scans -------------------------------------------------------------------------------------
 
 
@@ -576,6 +587,8 @@ def test_wrong_options() -> None:
         UnrollScans(when="sometimes")
     with pytest.raises(ValueError, match="iterations must be at least 1, found 0"):
         UnrollScans(iterations=0)
+    with pytest.raises(ValueError, match="pieces must not be negative, found -1"):
+        UnrollScans(pieces=-1)
     with pytest.raises(ValueError, match="longest must be at least 1, found 0"):
         UnrollScans(longest=0)
     with pytest.raises(ValueError, match="around must not be negative, found -1"):
