@@ -6,7 +6,8 @@ from. For a transfer on the chain: its readers go to the producer, or the produc
 node that waits for its processor: it, or what it waits for, goes elsewhere. A move that shortens
 the step but passes a memory limit is tried once more as a swap. Moves are tried in order of the
 seconds that they are about; the first that helps is kept. Before a simulation, a bound
-(``latency_model.py``) tells whether it could help at all.
+(``latency_model.py``) tells whether it could help at all, and the simulation of a step that turns
+out too long is given up.
 
 Deterministic; stops after a number of simulations, when too many in a row did not help, or when
 nothing is left to try.
@@ -21,7 +22,7 @@ from typing import TYPE_CHECKING
 from baechi_jax.passes.placement.baselines import group_edges
 from baechi_jax.passes.placement.latency_model import LatencyGraph
 from baechi_jax.passes.placement.placement import expand
-from baechi_jax.passes.simulate.judge import LONGEST_WAY, judge, play
+from baechi_jax.passes.simulate.judge import LONGEST_WAY, judge, play, play_within
 
 if TYPE_CHECKING:
     from baechi_jax.passes.placement.problem import PlacementProblem
@@ -160,7 +161,13 @@ class _Search:
         self.used += 1
         self.patience -= 1
         assignment = expand(self.problem, device)
-        outcome = play(self.problem, assignment, LONGEST_WAY)
+        if self.excess:
+            outcome = play(self.problem, assignment, LONGEST_WAY)
+        else:
+            within = play_within(self.problem, assignment, wanted)
+            if within is None:
+                return 0
+            outcome = within
         excess = outcome.excess_bytes(self.limits)
         shorter = outcome.makespan_seconds <= wanted
         if excess and (shorter or self.excess):

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from baechi_jax.passes.placement.flat import FlatGraph
+    from baechi_jax.passes.simulate.condensed import StepGraph
 
 
 @dataclass(frozen=True, eq=False)
@@ -193,6 +194,13 @@ class PlacementProblem:
         from baechi_jax.passes.placement.flat import FlatGraph
 
         return FlatGraph.of(self)
+
+    @cached_property
+    def condensed(self) -> StepGraph:
+        """The graph with tensors that live alike as one: what the simulator in Python plays."""
+        from baechi_jax.passes.simulate.condensed import StepGraph
+
+        return StepGraph.condensed(self)
 
     @cached_property
     def breadth_first(self) -> NDArray[np.int64]:

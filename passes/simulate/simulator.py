@@ -18,7 +18,8 @@ Rules:
 Those are the rules of the project's model of communication, ``links``. Under ``channel``, the model
 of Baechi's authors, ``channel.py`` plays the step; it takes no orders.
 
-Plain lists and one heap: a few milliseconds for 300 nodes. ``compiled.py`` plays larger problems,
+Plain lists and one heap, over the graph of ``condensed.py``: a few milliseconds for 300 tasks.
+``compiled.py`` plays larger problems,
 alike to the last bit, in a fraction of the time.
 """
 
@@ -28,16 +29,18 @@ from collections.abc import Sequence
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from baechi_jax.passes.placement.errors import PlacementProblemError
 from baechi_jax.passes.simulate.channel import simulate_channel
 from baechi_jax.passes.simulate.compiled import simulate_compiled, worth_compiling
+from baechi_jax.passes.simulate.condensed import StepGraph
 from baechi_jax.passes.simulate.simulation import Simulation as Simulation
 from baechi_jax.passes.simulate.simulation import Transfer as Transfer
 
 if TYPE_CHECKING:
     from baechi_jax.passes.placement.problem import PlacementProblem
+
+#: What sums of the same seconds in different orders may differ by, relative.
+_ROUNDING = 1e-9
 
 
 def simulate(
@@ -67,7 +70,35 @@ def simulate(
         found = simulate_compiled(problem, assignment, order, priority)
         if found is not None:
             return found
-    return _Run(problem, assignment, order, priority, transfer_order, memory_steps).run()
+    run = _Run(problem, assignment, order, priority, transfer_order, memory_steps)
+    simulation = run.run()
+    assert simulation is not None
+    return simulation
+
+
+def simulate_within(
+    problem: PlacementProblem,
+    assignment: Sequence[int],
+    priority: Sequence[float],
+    limit_seconds: float,
+) -> Simulation | None:
+    """``simulate`` by ``priority``, or None where the step surely takes over ``limit_seconds``.
+
+    ``priority`` of a node: minus seconds that surely pass from its start to the end of the step
+    (``judge.longest_way``). So the simulation is given up at the first node or transfer that comes
+    too late for what follows it, or with too much left for its processor. One that is only just too
+    long may run to its end.
+    """
+    _check_assignment(problem, assignment)
+    # Seconds are added up in another order than in the simulation.
+    limit = limit_seconds * (1 + _ROUNDING)
+    if -min(priority, default=0.0) > limit:
+        return None
+    if worth_compiling(problem):
+        found = simulate_compiled(problem, assignment, None, priority)
+        if found is not None:
+            return found
+    return _Run(problem, assignment, None, priority, None, False, limit).run()
 
 
 def _check_assignment(problem: PlacementProblem, assignment: Sequence[int]) -> None:
@@ -89,10 +120,17 @@ class _Run:
         priority: Sequence[float] | None,
         transfer_order: Sequence[tuple[int, int]] | None,
         memory_steps: bool,
+        limit_seconds: float = float("inf"),
     ) -> None:
+        """``limit_seconds``: see ``simulate_within``; priorities are minus the way then."""
         self.problem = problem
-        self.lists = lists = problem.lists
         self.device = device = [int(each) for each in assignment]
+        exact = memory_steps or transfer_order is not None
+        graph = StepGraph.whole(problem) if exact else problem.condensed
+        if not graph.suits(device):
+            graph = StepGraph.whole(problem)
+        self.graph = graph
+        self.lists = lists = graph.lists
         nodes, devices = problem.nodes, problem.devices
         if priority is not None:
             self.priority: Sequence[float] = priority
@@ -111,15 +149,18 @@ class _Run:
         self.asked: dict[tuple[int, int], int] = {}
         self.move_start: list[float] = []
         self.move_end: list[float] = []
+        #: Least priority of the readers of each transfer, without a transfer order.
+        self.first_reader: list[float] = []
         self.copy_left: dict[tuple[int, int], int] = {}
-        #: Readers of each tensor on other devices, by device.
-        self.remote: list[dict[int, list[int]] | None] = [None] * problem.tensors
         #: Device of each tensor's producer.
         self.home = [device[node] for node in lists.producer]
+        #: Readers on other devices, by device, of each tensor that has some.
+        self.remote: dict[int, dict[int, list[int]]] = {}
         #: Tensors that are not freed after their last use: persistent ones, buffers taken over.
         self.kept = list(lists.persistent)
         #: Uses of each tensor on its own device that are still to end: readers there, transfers.
-        self.left = self._count_uses()
+        self.left = list(map(len, lists.readers))
+        self._find_transfers()
         self.wire_queues = None if transfer_order is None else self._wire_queues(transfer_order)
         self.memory = [0] * devices
         self.peak = [0] * devices
@@ -132,23 +173,53 @@ class _Run:
         self.events: list[tuple[float, int]] = []
         self.touched: list[int] = []
         self.touched_wires: list[int] = []
+        self.limit_seconds = limit_seconds
+        #: Seconds of the nodes that each processor has not started yet; only with a limit.
+        self.load = self._loads() if limit_seconds != float("inf") else None
 
-    def run(self) -> Simulation:
-        """All of it."""
-        lists, nodes = self.lists, self.problem.nodes
+    def _find_transfers(self) -> None:
+        """Fill ``remote`` and ``copy_left``, and correct ``left`` and ``missing`` by them."""
+        lists, device, home = self.lists, self.device, self.home
+        for tensor in self.graph.crossing:
+            here = home[tensor]
+            there: dict[int, list[int]] = {}
+            for reader in lists.readers[tensor]:
+                where = device[reader]
+                if where != here:
+                    there.setdefault(where, []).append(reader)
+            if not there:
+                continue
+            self.remote[tensor] = there
+            of_argument = lists.is_argument[lists.producer[tensor]]
+            for where, readers in there.items():
+                self.copy_left[tensor, where] = len(readers)
+                self.left[tensor] -= len(readers) - 1
+                if of_argument:
+                    # An argument is there from the start, a copy of it is not.
+                    for reader in readers:
+                        self.missing[reader] += 1
+
+    def _loads(self) -> list[float]:
+        load = [0.0] * self.problem.machine.processors
+        for node in self.graph.tasks:
+            device = self.device[node]
+            load[self.lists.processor[device]] += self.lists.seconds[node][device]
+        return load
+
+    def run(self) -> Simulation | None:
+        """All of it; None when it is given up."""
+        nodes = self.problem.nodes
         now = 0.0
-        done = 0
-        for node, is_argument in enumerate(lists.is_argument):
-            if is_argument:
-                done += 1
-                self._take(self.device[node], lists.start_bytes[node], 0.0)
-                for tensor in lists.gives[node]:
-                    remote = self.remote[tensor]
-                    if remote is not None:
-                        self._ask(tensor, remote)
-            elif self.missing[node] == 0:
+        self._take_arguments()
+        for tensor, remote in self.remote.items():
+            if self.lists.is_argument[self.lists.producer[tensor]]:
+                self._ask(tensor, remote)
+        for node in self.graph.tasks:
+            if self.missing[node] == 0:
                 self._make_ready(node)
-        self._start_what_can(0.0)
+        if not self._start_what_can(0.0):
+            return None
+        done = len(self.graph.arguments)
         events = self.events
         while events:
             now = events[0][0]
@@ -159,14 +230,16 @@ class _Run:
                     self._end_node(code, now)
                 else:
                     self._end_transfer(code - nodes, now)
-            self._start_what_can(now)
+            if not self._start_what_can(now):
+                return None
         if done != nodes:
             raise PlacementProblemError(self._stuck())
+        original = self.graph.original
         return Simulation(
             start_seconds=self.start,
             end_seconds=self.end,
             transfers=[
-                Transfer(tensor, self.home[tensor], target, start, end)
+                Transfer(original[tensor], self.home[tensor], target, start, end)
                 for (tensor, target), start, end in zip(self.moves, self.move_start, self.move_end)
             ],
             makespan_seconds=now,
@@ -176,31 +249,16 @@ class _Run:
             memory_steps=self.steps,
         )
 
-    def _count_uses(self) -> list[int]:
-        """Fill ``remote`` and ``copy_left``; return ``left``."""
-        problem, flat = self.problem, self.problem.flat
-        device = np.array(self.device)
-        tensor_of = flat.tensor_of
-        there = device[flat.readers]
-        away = there != device[problem.producer[tensor_of]]
-        left: list[int] = np.bincount(tensor_of[~away], minlength=problem.tensors).tolist()
-        for tensor, where, reader in zip(
-            tensor_of[away].tolist(), there[away].tolist(), flat.readers[away].tolist()
-        ):
-            remote = self.remote[tensor]
-            if remote is None:
-                remote = self.remote[tensor] = {}
-            if where in remote:
-                remote[where].append(reader)
-                self.copy_left[tensor, where] += 1
-            else:
-                remote[where] = [reader]
-                self.copy_left[tensor, where] = 1
-                left[tensor] += 1
-            if self.lists.is_argument[self.lists.producer[tensor]]:
-                # An argument is there from the start, a copy of it is not.
-                self.missing[reader] += 1
-        return left
+    def _take_arguments(self) -> None:
+        start_bytes = self.lists.start_bytes
+        if self.record:
+            for node in self.graph.arguments:
+                self._take(self.device[node], start_bytes[node], 0.0)
+            return
+        total = self.memory
+        for node in self.graph.arguments:
+            total[self.device[node]] += start_bytes[node]
+        self.peak = list(total)
 
     # Memory -------------------------------------------------------------------------------------
 
@@ -236,8 +294,9 @@ class _Run:
                 best = queue
         return best.pop() if best is not None else -1
 
-    def _start_what_can(self, now: float) -> None:
-        lists = self.lists
+    def _start_what_can(self, now: float) -> bool:
+        """Start nodes and transfers; False when the step will surely take too long."""
+        lists, load = self.lists, self.load
         for processor in self.touched:
             if not self.idle[processor]:
                 continue
@@ -253,6 +312,11 @@ class _Run:
                     f"'{self.problem.node_names[node]}' cannot run on "
                     f"{self.problem.machine.names[device]}, where the assignment puts it"
                 )
+            if load is not None:
+                least = max(load[processor], -self.priority[node])
+                if now + least > self.limit_seconds:
+                    return False
+                load[processor] -= seconds
             self.busy[device] += seconds
             nbytes = lists.start_bytes[node]
             for old, old_bytes in lists.aliases[node]:
@@ -279,8 +343,11 @@ class _Run:
                 + lists.latency_seconds[source][target]
                 + nbytes * lists.seconds_per_byte[source][target]
             )
+            if load is not None and end - self.first_reader[move] > self.limit_seconds:
+                return False
             heappush(self.events, (end, self.problem.nodes + move))
         self.touched_wires.clear()
+        return True
 
     def _takes_over(self, node: int, old: int) -> bool:
         """Whether a result of ``node`` can have the buffer of the argument's tensor ``old``."""
@@ -311,7 +378,7 @@ class _Run:
                 if not lists.persistent[tensor]:
                     freed += lists.tensor_bytes[tensor]
                 continue
-            remote = self.remote[tensor]
+            remote = self.remote.get(tensor)
             if remote is not None:
                 self._ask(tensor, remote)
             for reader in lists.readers[tensor]:
@@ -335,6 +402,7 @@ class _Run:
             wire = self.lists.wire[self.home[tensor]][target]
             if self.wire_queues is None:
                 first = min(self.priority[reader] for reader in there)
+                self.first_reader.append(first)
                 heappush(self.waiting[wire], (first, move))
             else:
                 self.asked[tensor, target] = move
@@ -360,9 +428,7 @@ class _Run:
         self.left[tensor] -= 1
         if not self.left[tensor] and not self.kept[tensor]:
             self._take(home, -lists.tensor_bytes[tensor], now)
-        remote = self.remote[tensor]
-        assert remote is not None
-        for reader in remote[target]:
+        for reader in self.remote[tensor][target]:
             missing[reader] -= 1
             if not missing[reader]:
                 self._make_ready(reader)
