@@ -50,6 +50,9 @@ class StepGraph:
     @staticmethod
     def condensed(problem: PlacementProblem) -> StepGraph:
         """Tensors that are never sent collected; see the module docstring."""
+        if problem.groups == problem.nodes:
+            # Nothing is sure to lie together. What one node gives is seldom alike then.
+            return StepGraph.whole(problem)
         lists = problem.lists
         group, is_argument, persistent = lists.group, lists.is_argument, lists.persistent
         taker = _takers(lists)

@@ -103,7 +103,9 @@ def simulate_within(
 
 def _check_assignment(problem: PlacementProblem, assignment: Sequence[int]) -> None:
     nodes, devices = problem.nodes, problem.devices
-    if len(assignment) != nodes or any(not 0 <= each < devices for each in assignment):
+    if len(assignment) != nodes or (
+        nodes and not (min(assignment) >= 0 and max(assignment) < devices)
+    ):
         raise PlacementProblemError(
             f"an assignment must give each of {nodes} nodes one of {devices} devices"
         )
@@ -124,7 +126,7 @@ class _Run:
     ) -> None:
         """``limit_seconds``: see ``simulate_within``; priorities are minus the way then."""
         self.problem = problem
-        self.device = device = [int(each) for each in assignment]
+        self.device = device = list(map(int, assignment))
         exact = memory_steps or transfer_order is not None
         graph = StepGraph.whole(problem) if exact else problem.condensed
         if not graph.suits(device):

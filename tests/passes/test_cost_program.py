@@ -10,6 +10,7 @@ from baechi_jax.ir.core import Block
 from baechi_jax.ir.cost import Cost
 from baechi_jax.ir.parser import parse_module
 from baechi_jax.ir.topology import Device
+from baechi_jax.ir.types import TensorType
 from baechi_jax.passes.cost import program
 from baechi_jax.passes.cost.liveness import temporary_bytes
 from baechi_jax.passes.cost.program import Program, program_of
@@ -83,6 +84,28 @@ def test_other_devices_costs_and_results_are_other_programs() -> None:
     block = _block()
     block.terminator.set_operands(list(reversed(block.terminator.operands)))
     assert _program(block) is not known
+
+
+def test_an_operation_that_changed_is_looked_at_again() -> None:
+    block = _block()
+    known = _program(block)
+    exp = block.ops[3]
+    exp.attributes["accuracy"] = "high"
+    changed = _program(block)
+    assert changed is not known
+    exp.attributes["accuracy"] = "low"
+    assert _program(block) not in (known, changed)
+    del exp.attributes["accuracy"]
+    # What a pass notes on an operation does not count, its cost aside.
+    exp.attributes["baechi.group"] = "g"
+    assert _program(block) is known
+    exp.name = "jax.tanh"
+    other = _program(block)
+    assert other is not known
+    exp.results[0].type = TensorType((64, 64), "bf16")
+    assert _program(block) not in (known, other)
+    block.ops[4].set_operand(1, block.arguments[0])
+    assert _program(block) is not _program(_block())
 
 
 def test_bodies_of_loops_are_compared() -> None:
