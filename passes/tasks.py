@@ -109,39 +109,42 @@ def _build_task(
     inner = Block()
     task = Operation(TASK, (), (), attributes, [Region([inner])], representative_location(cluster))
     task.parent = block
+    #: What the body reads in place of each value from outside.
     inside: dict[Value, Value] = {}
+    own: set[Value] = set()
     operands: list[Value] = []
     literals: dict[tuple[object, object], Operation] = {}
     body: list[Operation] = []
+
+    def read(value: Value) -> Value:
+        """What stands for ``value``, which another cluster gives."""
+        producer = value.defining_op
+        if producer is not None and producer.name == LITERAL:
+            key = (producer.attributes["value"], value.type)
+            copy = literals.get(key)
+            if copy is None:
+                copy = literals[key] = producer.clone()
+                body.append(copy)
+            found: Value = copy.results[value.index]
+        else:
+            found = inner.add_argument(value.type, value.name)
+            operands.append(value)
+        inside[value] = found
+        return found
+
     for op in cluster:
-        found = (
-            list(reads(op, block))
-            if op.regions
-            else [(op, index, value) for index, value in enumerate(op.operands)]
-        )
-        for reader, index, value in found:
-            argument = inside.get(value)
-            if argument is None:
-                producer = value.defining_op
-                if producer is not None and home.get(producer) == number:
-                    continue
-                if producer is not None and producer.name == LITERAL:
-                    key = (producer.attributes["value"], value.type)
-                    copy = literals.get(key)
-                    if copy is None:
-                        copy = literals[key] = producer.clone()
-                        body.append(copy)
-                    argument = inside[value] = copy.results[value.index]
-                else:
-                    argument = inside[value] = inner.add_argument(value.type, value.name)
-                    operands.append(value)
-            reader.set_operand(index, argument)
+        if op.regions:
+            for reader, index, value in list(reads(op, block)):
+                if value not in own:
+                    reader.set_operand(index, inside.get(value) or read(value))
+        else:
+            for index, value in enumerate(op.operands):
+                if value not in own:
+                    op.set_operand(index, inside.get(value) or read(value))
+        own.update(op.results)
         body.append(op)
     results = [
-        result
-        for op in cluster
-        for result in op.results
-        if any(_top_level(user, block, home) != number for user, _ in result.uses)
+        result for op in cluster for result in op.results if _leaves(result, block, home, number)
     ]
     if all(isinstance(result.type, TokenType) for result in results):
         # A task that only has effects: the constant becomes ready when the task has run, and is the
@@ -164,6 +167,15 @@ def _build_task(
             if cluster_of_user != number and (cluster_of_user < 0 or not literal):
                 user.set_operand(position, outer)
     return task
+
+
+def _leaves(result: Value, block: Block, home: Mapping[Operation, int], number: int) -> bool:
+    """Whether a result of cluster ``number`` is read outside it."""
+    for user, _ in result.uses:
+        cluster = home.get(user)
+        if (_top_level(user, block, home) if cluster is None else cluster) != number:
+            return True
+    return False
 
 
 def _top_level(op: Operation, block: Block, home: Mapping[Operation, int]) -> int:

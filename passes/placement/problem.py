@@ -134,6 +134,12 @@ class PlacementProblem:
         return order
 
     @cached_property
+    def tasks_in_order(self) -> tuple[int, ...]:
+        """``order`` without the arguments."""
+        is_argument = self.lists.is_argument
+        return tuple(node for node in self.order if not is_argument[node])
+
+    @cached_property
     def position(self) -> tuple[int, ...]:
         """Place of each node in ``order``, ``[n]``."""
         position = [0] * self.nodes

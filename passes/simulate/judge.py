@@ -81,7 +81,7 @@ def play(problem: PlacementProblem, assignment: Sequence[int], rule: int) -> Sim
         return simulate(problem, assignment, problem.order)
     if rule == PROGRAM_ORDER:
         return simulate(problem, assignment)
-    return simulate(problem, assignment, priority=longest_way(problem, assignment))
+    return simulate(problem, assignment, priority=_task_ways(problem, assignment))
 
 
 def play_within(
@@ -93,7 +93,7 @@ def play_within(
     """
     if problem.machine.communication == "channel":
         return simulate(problem, assignment)
-    return simulate_within(problem, assignment, longest_way(problem, assignment), limit_seconds)
+    return simulate_within(problem, assignment, _task_ways(problem, assignment), limit_seconds)
 
 
 def longest_way(problem: PlacementProblem, assignment: Sequence[int]) -> list[float]:
@@ -103,18 +103,31 @@ def longest_way(problem: PlacementProblem, assignment: Sequence[int]) -> list[fl
     """
     if worth_compiling(problem):
         return longest_way_compiled(problem, assignment)
-    lists = problem.lists
-    latency, per_byte = lists.latency_seconds, lists.seconds_per_byte
+    return _ways(problem, assignment, problem.order)
+
+
+def _task_ways(problem: PlacementProblem, assignment: Sequence[int]) -> list[float]:
+    """``longest_way`` of the tasks, which is all that a simulation asks for."""
+    if worth_compiling(problem):
+        return longest_way_compiled(problem, assignment)
+    return _ways(problem, assignment, problem.tasks_in_order)
+
+
+def _ways(
+    problem: PlacementProblem, assignment: Sequence[int], order: Sequence[int]
+) -> list[float]:
+    lists, edges = problem.lists, problem.heaviest_edges
+    latency, per_byte, takes = lists.latency_seconds, lists.seconds_per_byte, lists.seconds
     way = [0.0] * problem.nodes
-    for node in reversed(problem.order):
+    for node in reversed(order):
         here = assignment[node]
         longest = 0.0
-        for reader, nbytes in problem.heaviest_edges[node]:
+        for reader, nbytes in edges[node]:
             seconds = way[reader]
             there = assignment[reader]
             if there != here:
-                seconds += latency[here][there] + nbytes * per_byte[here][there]
-            if seconds > longest:
+                seconds -= latency[here][there] + nbytes * per_byte[here][there]
+            if seconds < longest:
                 longest = seconds
-        way[node] = lists.seconds[node][here] + longest
-    return [-seconds for seconds in way]
+        way[node] = longest - takes[node][here]
+    return way
