@@ -26,6 +26,10 @@ from baechi_jax.passes.cost.fusion import Kernels
 #: Added to every prediction: the order within a level, and XLA's packing, are not predicted.
 MARGIN = 0.06
 
+#: Of the peak: as much of the largest buffer that lies where a result will lie is counted, since
+#: XLA may find no place for one.
+LOST = 0.25
+
 #: A buffer this many times smaller than the largest is not worth a search for a place.
 _NEGLIGIBLE = 256
 
@@ -61,12 +65,37 @@ class _Temporary:
     ends_in: int = -1
 
 
+def _peak(temporaries: Sequence[_Temporary]) -> int:
+    """The most that lives at once."""
+    events: list[tuple[float, int, int]] = []
+    for each in temporaries:
+        events.append((each.start, 0, each.size))
+        events.append((each.end, 1, -each.size))
+    events.sort()
+    live = peak = 0
+    for _, _, change in events:
+        live += change
+        peak = max(peak, live)
+    return peak
+
+
+@dataclass(slots=True)
+class _Times:
+    """Per kernel its level; per buffer that of its last reader, of its maker if there is none (0
+    for an unread input); and the kernels in the order of levels."""
+
+    level: list[int]
+    last: list[int]
+    order: list[int]
+
+
 class Buffers:
     """Lifetimes of the buffers of ``kernels``.
 
     The first ``input_count`` buffers are inputs; ``internal`` are kernels that allocate for
     themselves while they run; ``in_place`` those whose result takes over an operand, and which.
-    ``carried`` maps the result of a loop to the operand that it starts from, and takes over too.
+    ``carried`` maps the result of a loop to the operand that it starts from, and takes over too;
+    ``filled`` are its results that start as zeros.
     """
 
     def __init__(
@@ -76,65 +105,78 @@ class Buffers:
         internal: Mapping[int, int],
         in_place: Mapping[int, int],
         carried: Mapping[int, int],
+        filled: Collection[int],
     ) -> None:
         self.kernels = kernels
         self.input_count = input_count
         self.internal = internal
         self.in_place = in_place
         self.carried = carried
-        buffers, count = len(kernels.sizes), len(kernels.writes)
+        self.filled = filled
+        buffers = len(kernels.sizes)
         self.maker = maker = [-1] * buffers
         for kernel, writes in enumerate(kernels.writes):
             for buffer in writes:
                 maker[buffer] = kernel
         self.readers: list[list[int]] = [[] for _ in range(buffers)]
-        self.level = levels = [1] * count
         for kernel, reads in enumerate(kernels.reads):
-            level = 1
             for buffer in reads:
                 self.readers[buffer].append(kernel)
-                source = maker[buffer]
-                if source >= 0 and levels[source] >= level:
-                    level = levels[source] + 1
-            levels[kernel] = level
-        #: Level of the last reader of each buffer; its maker's if there is none; 0 for an unread
-        #: input.
-        self.last = [0] * buffers
-        for buffer, reading in enumerate(self.readers):
-            if reading:
-                self.last[buffer] = max(levels[kernel] for kernel in reading)
-            elif maker[buffer] >= 0:
-                self.last[buffer] = levels[maker[buffer]]
-        self._order = sorted(range(count), key=levels.__getitem__)
+        self._times = self._when(())
         self._before: list[int] | None = None
 
     def peak_bytes(self, outputs: Sequence[int], shared: Mapping[int, int]) -> int:
         """The most that lives at once, inputs and results aside, with what may go wrong.
 
         ``outputs`` are the buffers of the results, ``kernels.outputs`` in any order. ``shared``
-        maps a result's buffer to the input's that it shares memory with. Of the buffers that lie
-        where a result will lie, XLA may find no place for one, since it looks for places in another
-        order: the largest is counted, or ``MARGIN`` if that is more.
+        maps a result's buffer to the input's that it shares memory with. On top come ``MARGIN`` or
+        ``LOST``, whichever is more.
         """
         copies_in, copies_out = self._copies(shared)
+        times = self._when(set(copies_in)) if copies_in else self._times
         copied_at = {
             source: 1 + (place + 1) / (len(copies_in) + 2)
             for place, source in enumerate(sorted(copies_in))
         }
-        temporaries, early = self._temporaries(outputs, copied_at, copies_out)
-        kept = self._outside_results(temporaries, outputs, shared, copied_at, copies_out, early)
-        events: list[tuple[float, int, int]] = []
-        for each in kept:
-            events.append((each.start, 0, each.size))
-            events.append((each.end, 1, -each.size))
-        events.sort()
-        live = peak = 0
-        for _, _, change in events:
-            live += change
-            peak = max(peak, live)
-        placed = set(map(id, temporaries)) - set(map(id, kept))
-        lost = max((each.size for each in temporaries if id(each) in placed), default=0)
-        return peak + max(lost, int(MARGIN * peak))
+        temporaries, early = self._temporaries(times, outputs, copied_at, copies_out)
+        most = 0
+        tried: list[list[_Temporary]] = []
+        # XLA looks for places in another order where sizes are equal: the worse of two counts.
+        for sign in (1, -1):
+            order = sorted(temporaries, key=lambda each: (-each.size, sign * each.start))
+            if order in tried:
+                break
+            tried.append(order)
+            kept = self._outside_results(
+                times, order, outputs, shared, copied_at, copies_out, early
+            )
+            peak = _peak(kept)
+            placed = set(map(id, temporaries)) - set(map(id, kept))
+            lost = max((each.size for each in temporaries if id(each) in placed), default=0)
+            most = max(most, peak + max(int(MARGIN * peak), min(lost, int(LOST * peak))))
+        return most
+
+    def _when(self, copied: Collection[int]) -> _Times:
+        """When kernels run if the inputs ``copied`` are copied first."""
+        maker, kernels = self.maker, self.kernels
+        levels = [1] * len(kernels.writes)
+        for kernel, reads in enumerate(kernels.reads):
+            level = 1
+            for buffer in reads:
+                source = maker[buffer]
+                if source >= 0:
+                    if levels[source] >= level:
+                        level = levels[source] + 1
+                elif buffer in copied and level < 2:
+                    level = 2
+            levels[kernel] = level
+        last = [0] * len(kernels.sizes)
+        for buffer, reading in enumerate(self.readers):
+            if reading:
+                last[buffer] = max(levels[kernel] for kernel in reading)
+            elif maker[buffer] >= 0:
+                last[buffer] = levels[maker[buffer]]
+        return _Times(levels, last, sorted(range(len(levels)), key=levels.__getitem__))
 
     # Copies of donated inputs ---------------------------------------------------------------------
 
@@ -156,7 +198,7 @@ class Buffers:
                 copies_in.append(source)
                 if not ordered:
                     copies_out.add(result)
-            elif self.carried.get(result) == source:
+            elif self.carried.get(result) == source or self.in_place.get(maker) == source:
                 continue
             elif maker in readers and not self.kernels.reads[maker].get(source, False):
                 copies_out.add(result)
@@ -179,33 +221,40 @@ class Buffers:
     # Lifetimes ------------------------------------------------------------------------------------
 
     def _temporaries(
-        self, outputs: Sequence[int], copied_at: Mapping[int, float], copies_out: Collection[int]
+        self,
+        times: _Times,
+        outputs: Sequence[int],
+        copied_at: Mapping[int, float],
+        copies_out: Collection[int],
     ) -> tuple[list[_Temporary], dict[int, float]]:
         """The temporaries; and results that are written to before their last kernel, from when."""
-        kernels, levels, sizes, last = self.kernels, self.level, self.kernels.sizes, self.last
+        kernels, levels, last, sizes = self.kernels, times.level, times.last, self.kernels.sizes
         results = set(outputs)
         found: list[_Temporary] = []
         early: dict[int, float] = {}
         at: dict[int, _Temporary] = {}
-        for kernel in self._order:
+        for kernel in times.order:
             now = levels[kernel]
             for buffer in kernels.writes[kernel]:
                 size = sizes[buffer]
                 if not size:
                     continue
                 copied_out = buffer in copies_out
-                taken = self._taken_over(kernel, buffer, at)
+                taken = self._taken_over(times, kernel, buffer, at)
                 if buffer in results and not copied_out:
-                    if taken is not None and kernel in self.in_place:
+                    if taken is not None and (kernel in self.in_place or buffer in self.carried):
                         # Made in the result's memory from the start.
                         found.remove(taken)
                         early[buffer] = taken.start
+                    elif buffer in self.filled:
+                        early[buffer] = 1.0
                     elif taken is not None:
                         taken.ends_in = buffer
                     continue
                 end = max(last[buffer], now + 1) if copied_out else last[buffer]
                 if taken is None:
-                    taken = _Temporary(now, end, size)
+                    # Constants come first.
+                    taken = _Temporary(1 if buffer in self.filled else now, end, size)
                     found.append(taken)
                 taken.end = end
                 at[buffer] = taken
@@ -218,15 +267,17 @@ class Buffers:
         ]
         return found, early
 
-    def _taken_over(self, kernel: int, buffer: int, at: dict[int, _Temporary]) -> _Temporary | None:
+    def _taken_over(
+        self, times: _Times, kernel: int, buffer: int, at: dict[int, _Temporary]
+    ) -> _Temporary | None:
         """The temporary that dies in ``kernel`` and gives ``buffer`` its memory."""
         kernels = self.kernels
-        place = self.in_place.get(kernel, -1)
+        place = self.carried.get(buffer, self.in_place.get(kernel, -1))
         if len(kernels.writes[kernel]) > 1 and place < 0:
             return None
-        now = self.level[kernel]
+        now = times.level[kernel]
         for operand, by_element in kernels.reads[kernel].items():
-            if not by_element and operand != place:
+            if operand != place and (not by_element or self._in_tuple(operand)):
                 continue
             found = at.get(operand)
             if found is None or found.end != now or found.size != kernels.sizes[buffer]:
@@ -235,16 +286,24 @@ class Buffers:
                 continue
             reading = self.readers[operand]
             if len(reading) == 1 or all(
-                reader == kernel or self.level[reader] < now for reader in reading
+                reader == kernel or times.level[reader] < now for reader in reading
             ):
                 del at[operand]
                 return found
         return None
 
+    def _in_tuple(self, buffer: int) -> bool:
+        """Whether XLA sees ``buffer`` as one of several results, which nothing takes over."""
+        maker = self.maker[buffer]
+        return maker >= 0 and (
+            len(self.kernels.writes[maker]) > 1 or buffer in self.carried or buffer in self.filled
+        )
+
     # Where results lie ----------------------------------------------------------------------------
 
     def _outside_results(
         self,
+        times: _Times,
         temporaries: list[_Temporary],
         outputs: Sequence[int],
         shared: Mapping[int, int],
@@ -252,7 +311,10 @@ class Buffers:
         copies_out: Collection[int],
         early: Mapping[int, float],
     ) -> list[_Temporary]:
-        """What finds no place where a result will lie, or a donated input lay."""
+        """What finds no place where a result will lie, or a donated input lay.
+
+        ``temporaries`` are in the order in which they are tried.
+        """
         sizes = self.kernels.sizes
         gaps: list[tuple[int, float, float, int]] = []
         for buffer in dict.fromkeys(outputs):
@@ -260,8 +322,8 @@ class Buffers:
             if maker < 0:
                 continue
             source = shared.get(buffer, -1)
-            start = 0.0 if source < 0 else copied_at.get(source, float(self.last[source]))
-            made = float(self.level[maker] + (1 if buffer in copies_out else 0))
+            start = 0.0 if source < 0 else copied_at.get(source, float(times.last[source]))
+            made = float(times.level[maker] + (1 if buffer in copies_out else 0))
             end = early.get(buffer, made)
             if end > start:
                 gaps.append((sizes[buffer], start, end, buffer))
@@ -271,7 +333,7 @@ class Buffers:
         gaps.sort(key=lambda gap: (gap[0], -gap[2]))
         largest = max((each.size for each in temporaries), default=0)
         kept: list[_Temporary] = []
-        for each in sorted(temporaries, key=lambda t: (-t.size, t.start)):
+        for each in temporaries:
             need, first, last, into = each.size, each.start, each.end, each.ends_in
             if need * _NEGLIGIBLE < largest:
                 kept.append(each)

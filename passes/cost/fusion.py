@@ -80,6 +80,8 @@ class _Fusion:
                     written[writes[0]] = True
                 else:
                     self.inside[writes[0]] = None
+            elif node in lowered.dead:
+                self.inside[writes[0]] = None
             elif len(writes) == 1 and kinds[node] in _FUSIBLE:
                 self._decide(node, writes[0])
             else:

@@ -31,7 +31,7 @@ _OF_OPERAND = {
 
 _RUNNING = frozenset({"jax.cumsum", "jax.cumprod", "jax.cummax", "jax.cummin", "jax.cumlogsumexp"})
 _RANDOM = {"jax.random_bits": 8, "jax.threefry2x32": 12, "jax.random_gamma": 12}
-_CALLS_BODY = frozenset({"jax.scan", "jax.while"})
+_LOOPS = frozenset({"jax.scan", "jax.while"})
 
 
 def internal_bytes(op: Operation) -> int:
@@ -54,25 +54,19 @@ def internal_bytes(op: Operation) -> int:
 
 
 def _regions(op: Operation) -> int:
-    if op.name not in _CALLS_BODY and op.name != "jax.cond":
-        return 0
-    # A loop's next carry is made beside the present one; a branch makes the result itself.
-    return max(
-        (
-            _block(block, with_results=op.name != "jax.cond")
-            for region in op.regions
-            for block in region.blocks
-        ),
-        default=0,
-    )
+    from baechi_jax.passes.cost.loops import loop_bytes
+
+    blocks = [block for region in op.regions for block in region.blocks]
+    if op.name in _LOOPS:
+        return loop_bytes(op, blocks)
+    # A branch makes the result itself.
+    return max(map(_branch_bytes, blocks), default=0) if op.name == "jax.cond" else 0
 
 
-def _block(block: Block, *, with_results: bool) -> int:
+def _branch_bytes(block: Block) -> int:
     from baechi_jax.passes.cost.liveness import temporary_bytes
 
-    results = block.terminator.operands
-    own = temporary_bytes(block.ops[:-1], block.arguments, results, ())
-    return own + (sum(nbytes(value.type) for value in results) if with_results else 0)
+    return temporary_bytes(block.ops[:-1], block.arguments, block.terminator.operands, ())
 
 
 def _elements(type_: object) -> int:

@@ -9,7 +9,7 @@ import functools
 from collections.abc import Hashable, Sequence
 from typing import NamedTuple, TypeAlias
 
-from baechi_jax.ir.attributes import Attribute
+from baechi_jax.ir.attributes import Attribute, DictAttr
 from baechi_jax.ir.core import Operation, Value
 from baechi_jax.ir.types import TensorType, Type, nbytes
 from baechi_jax.passes.cost.primitives import BITCAST, ELEMENTWISE, EXPENSIVE, REDUCE, Kind
@@ -114,6 +114,45 @@ def joins_rows(op: Operation) -> bool:
     return len(op.operands) > 8 or (rows and type_.nbytes >= _CONCATENATE_BYTES)
 
 
+def conv_swaps(op: Operation) -> bool:
+    """Whether XLA lets operand and kernel of a convolution change places, for fewer operations.
+
+    ``SwapConvOperands`` in ``xla/hlo/transforms/simplifiers/algebraic_simplifier.cc``.
+    """
+    names = ("window_strides", "padding", "lhs_dilation", "rhs_dilation")
+    strides, padding, spread, kernel_spread = (_tuple(op, name) for name in names)
+    numbers = op.attributes.get("dimension_numbers")
+    image, kernel = op.operands[0].type, op.operands[1].type
+    if not (
+        isinstance(numbers, DictAttr)
+        and isinstance(image, TensorType)
+        and isinstance(kernel, TensorType)
+        and op.attributes.get("feature_group_count", 1) == 1
+        and op.attributes.get("batch_group_count", 1) == 1
+    ):
+        return False
+    before = after = 1
+    axes = zip(_ints(numbers["lhs_spec"])[2:], _ints(numbers["rhs_spec"])[2:], strict=True)
+    for place, (image_axis, kernel_axis) in enumerate(axes):
+        size, window = image.shape[image_axis], kernel.shape[kernel_axis]
+        pads = _ints(padding[place])
+        dense = strides[place] == 1 and kernel_spread[place] == 1
+        if pads == (0, 0) and kernel_spread[place] == 1:
+            if spread[place] == window and strides[place] == window - 1:
+                continue
+            if size == window and spread[place] == 1 and strides[place] == 1:
+                continue
+        before *= window
+        single = size == 1 and dense and pads == (window - 1, window - 1)
+        after *= window if single else size
+    return before > after
+
+
+def _tuple(op: Operation, name: str) -> tuple[Attribute, ...]:
+    found = op.attributes.get(name)
+    return found if isinstance(found, tuple) else ()
+
+
 class DotSide(NamedTuple):
     """How one operand of a dot lies: several free axes, and what becomes of it."""
 
@@ -133,6 +172,24 @@ def dot_side(op: Operation, side: int) -> DotSide:
     if not isinstance(numbers, tuple) or not isinstance(type_, TensorType):
         return DotSide()
     return _dot_side(type_.shape, _axes(numbers[0], side), _axes(numbers[1], side), side)
+
+
+def transposed_dot_side(op: Operation, side: int) -> tuple[Value, DotSide] | None:
+    """What operand ``side`` of a dot is a transpose of, and how that lies, if the product can read
+    it as it is."""
+    maker = op.operands[side].defining_op
+    numbers = op.attributes.get("dimension_numbers")
+    if maker is None or maker.name != "jax.transpose" or not isinstance(numbers, tuple):
+        return None
+    source = maker.operands[0]
+    order = _ints(maker.attributes.get("permutation", ()))
+    if not isinstance(source.type, TensorType) or is_half(source):
+        return None
+    contracted, batch = (
+        tuple(order[axis] for axis in _axes(numbers[place], side)) for place in (0, 1)
+    )
+    lies = _dot_side(source.type.shape, contracted, batch, side)
+    return None if lies.copied or lies.several or len(contracted) > 1 else (source, lies)
 
 
 @functools.lru_cache(maxsize=4096)
@@ -156,5 +213,10 @@ def _dot_side(
 
 
 def _axes(pair: Attribute, side: int) -> tuple[int, ...]:
-    axes = pair[side] if isinstance(pair, tuple) else ()
-    return tuple(axis for axis in axes if isinstance(axis, int)) if isinstance(axes, tuple) else ()
+    return _ints(pair[side] if isinstance(pair, tuple) else ())
+
+
+def _ints(found: Attribute) -> tuple[int, ...]:
+    return (
+        tuple(each for each in found if isinstance(each, int)) if isinstance(found, tuple) else ()
+    )

@@ -55,6 +55,7 @@ def buffers_of(lowered: Lowered, kernels: Kernels) -> Buffers:
     internal: dict[int, int] = {}
     in_place: dict[int, int] = {}
     carried: dict[int, int] = {}
+    filled: set[int] = set()
     for kernel, nodes in enumerate(kernels.nodes):
         if not nodes:
             continue
@@ -65,11 +66,13 @@ def buffers_of(lowered: Lowered, kernels: Kernels) -> Buffers:
         if op.name in _IN_PLACE:
             in_place[kernel] = next(iter(kernels.reads[kernel]), -1)
         if op.name in _FIRST_CARRIED:
-            carried.update(_carried(op, lowered.reads[last], lowered.writes[last]))
+            found = _carried(op, lowered.reads[last], lowered.writes[last])
+            carried.update(found)
+            filled.update(result for result in lowered.writes[last] if result not in found)
         own = _own_bytes(op)
         if own:
             internal[kernel] = own
-    return Buffers(kernels, lowered.input_count, internal, in_place, carried)
+    return Buffers(kernels, lowered.input_count, internal, in_place, carried, filled)
 
 
 def _carried(op: Operation, reads: Sequence[int], writes: Sequence[int]) -> dict[int, int]:

@@ -9,7 +9,8 @@ What differs from the jaxpr, measured on jax 0.10.2 by reading the dumped HLO:
 - A matrix product takes ``[batch, free, contracted]`` times ``[batch, contracted, free]``. Other
   orders are copied, unless both sides of the swap are one axis. Several free or contracted axes
   are flattened by a bitcast.
-- A convolution takes channels last; other layouts are copied, the result too.
+- A convolution takes channels last; other layouts are copied, the result too. Where the kernel is
+  the larger one, the two change places.
 - Half-precision products are computed in single precision, so operands and result are converted.
 - Equal operations on equal operands are one.
 - The transpose of a matrix product is the product of the operands the other way round.
@@ -30,6 +31,7 @@ from baechi_jax.ir.attributes import DictAttr
 from baechi_jax.ir.core import Operation, Value
 from baechi_jax.passes.cost.layout import (
     Facts,
+    conv_swaps,
     dot_side,
     elementwise_kind,
     identity,
@@ -37,6 +39,7 @@ from baechi_jax.passes.cost.layout import (
     is_half,
     joins_rows,
     parameters,
+    transposed_dot_side,
     type_facts,
 )
 from baechi_jax.passes.cost.primitives import (
@@ -85,6 +88,9 @@ class Lowered:
     plain_dots: set[int] = field(default_factory=set)
     #: What a literal is, by the number ``-1 - n`` that stands for it in ``reads``.
     literals: list[Hashable] = field(default_factory=list)
+    #: Nodes that something else was read instead of, and those of them that nothing reads.
+    replaced: set[int] = field(default_factory=set)
+    dead: set[int] = field(default_factory=set)
 
     def value(self, facts: Facts) -> int:
         """A new value."""
@@ -111,6 +117,13 @@ class Lowered:
     def finish(self, outputs: list[int]) -> None:
         """All nodes are there; ``outputs`` are the task's results."""
         self.outputs = outputs
+        for node in sorted(self.replaced, reverse=True):
+            if not self.readers[self.writes[node][0]] and self.writes[node][0] not in outputs:
+                self.dead.add(node)
+                for value in self.reads[node]:
+                    if value >= 0:
+                        self.readers[value].remove(node)
+                self.reads[node] = []
         self.sizes = [facts[0] for facts in self.facts]
         self.elements = [facts[1] for facts in self.facts]
         self.ranks = [facts[2] for facts in self.facts]
@@ -119,12 +132,19 @@ class Lowered:
 
 def lower(ops: Sequence[Operation], inputs: Sequence[Value], outputs: Sequence[Value]) -> Lowered:
     """The nodes of ``ops``."""
-    return _Lowering(inputs).run(ops, outputs)
+    lowering = Lowering()
+    for value in inputs:
+        lowering.input(value)
+    lowering.add(ops, outputs)
+    lowering.out.finish(lowering.in_order([lowering.result(value) for value in outputs]))
+    return lowering.out
 
 
-class _Lowering:
-    def __init__(self, inputs: Sequence[Value]) -> None:
-        self.out = Lowered(input_count=len(inputs))
+class Lowering:
+    """Makes ``out``: first its inputs, then the nodes of operations."""
+
+    def __init__(self) -> None:
+        self.out = Lowered()
         self.number: dict[Value, int] = {}
         self.literal: dict[Hashable, int] = {}
         #: What a bitcast reads, so that a bitcast of it reads the same.
@@ -133,10 +153,26 @@ class _Lowering:
         self.returned: set[Value] = set()
         #: Operation on operands -> its result, so that equal ones are one.
         self.known: dict[Hashable, int] = {}
-        for value in inputs:
-            self.number[value] = self.out.value(type_facts(value.type))
 
-    def run(self, ops: Sequence[Operation], outputs: Sequence[Value]) -> Lowered:
+    def input(self, value: Value) -> None:
+        """A value that comes from outside."""
+        self.number[value] = self.out.value(type_facts(value.type))
+        self.out.input_count += 1
+
+    def cut(self, value: Value, stack: int) -> None:
+        """``value`` is one of the slices of ``stack``."""
+        self.out.node(MOVE, [stack], [self._result(value)], None)
+
+    def result(self, value: Value) -> int:
+        """What ``value`` is, to be returned: a constant is written out."""
+        number = self.number.get(value, -1)
+        if number < 0:
+            number = self.out.value(type_facts(value.type))
+            self.out.node(BROADCAST, [], [number], None)
+        return number
+
+    def add(self, ops: Sequence[Operation], outputs: Sequence[Value]) -> None:
+        """The nodes of ``ops``; ``outputs`` are returned."""
         number, node = self.number, self.out.node
         self.returned = set(outputs)
         for op in ops:
@@ -167,6 +203,8 @@ class _Lowering:
                         continue
                     if results[0] in self.returned and self._is_elementwise(reads[0]):
                         kind = KERNEL
+                elif kind is REDUCE:
+                    self._before_transpose(reads)
                 if len(results) != 1 or joins_rows(op):
                     kind = KERNEL
                 elif (known := self._equal(op, reads)) >= 0:
@@ -190,8 +228,6 @@ class _Lowering:
                     self._random_bits(op, reads)
                     continue
             node(kind, reads, [self._result(result) for result in results], op)
-        self.out.finish([found for value in outputs if (found := number.get(value, -1)) >= 0])
-        return self.out
 
     def _result(self, value: Value) -> int:
         number = self.number[value] = self.out.value(type_facts(value.type))
@@ -199,7 +235,9 @@ class _Lowering:
 
     def _literal(self, op: Operation) -> None:
         value = op.results[0]
-        key = (repr(op.attributes.get("value")), value.type)
+        self._constant(value, (repr(op.attributes.get("value")), value.type))
+
+    def _constant(self, value: Value, key: Hashable) -> None:
         number = self.literal.get(key)
         if number is None:
             self.out.literals.append(key)
@@ -240,6 +278,10 @@ class _Lowering:
         result = op.results[0]
         facts = type_facts(result.type)
         elements = facts[1]
+        if elements <= 1 and all(value < 0 for value in reads):
+            # XLA computes it now.
+            self._constant(result, (op.name, tuple(reads), parameters(op), result.type))
+            return
         for index, value in enumerate(reads):
             if value >= 0 and (own := out.facts[value])[1] < elements:
                 key: Hashable = (value, getattr(result.type, "shape", ()))
@@ -252,9 +294,33 @@ class _Lowering:
                 reads[index] = wide
         number = self._equal(op, reads)
         if number < 0:
+            kind = elementwise_kind(op, kind, reads)
+            if op.name == "jax.div" and kind is EXPENSIVE and self._by_reciprocal(reads):
+                kind = ELEMENTWISE
             number = out.value(facts)
-            out.node(elementwise_kind(op, kind, reads), reads, [number], op)
+            out.node(kind, reads, [number], op)
         self.number[result] = number
+
+    def _by_reciprocal(self, reads: list[int]) -> bool:
+        """Replace a divisor that is a broadcast by that of its reciprocal, if it is one."""
+        out = self.out
+        wide = reads[1]
+        maker = out.producer[wide]
+        if maker < 0 or out.kinds[maker] is not BROADCAST or not out.reads[maker]:
+            return False
+        narrow = out.reads[maker][0]
+        if narrow < 0 or out.facts[narrow][1] <= 1:
+            return False
+        key: Hashable = ("reciprocal", wide)
+        known = self.known.get(key)
+        if known is None:
+            small = out.value(out.facts[narrow])
+            out.node(EXPENSIVE, [narrow], [small], None)
+            known = self.known[key] = out.value(out.facts[wide])
+            out.node(BROADCAST, [small], [known], out.ops[maker])
+            out.replaced.add(maker)
+        reads[1] = known
+        return True
 
     def _equal(self, op: Operation, reads: list[int]) -> int:
         """The result of an earlier operation that computes the same as ``op``; -1 for none."""
@@ -291,6 +357,59 @@ class _Lowering:
             value = self.broadcasts[key] = self.out.value(type_facts(type_))
             self.out.node(BROADCAST, reads, [value], op)
         self.number[op.results[0]] = value
+
+    def _before_transpose(self, reads: list[int]) -> None:
+        """A sum over a transposed value reads what that is made of."""
+        out = self.out
+        maker = out.producer[reads[0]] if reads[0] >= 0 else -1
+        if maker >= 0 and self._transposes(maker) and out.reads[maker][0] >= 0:
+            out.replaced.add(maker)
+            reads[0] = out.reads[maker][0]
+
+    def _transposes(self, node: int) -> bool:
+        op = self.out.ops[node]
+        return self.out.kinds[node] is MOVE and op is not None and op.name == "jax.transpose"
+
+    def in_order(self, outputs: list[int]) -> list[int]:
+        """``outputs``, those that XLA makes in another order as copies.
+
+        A transposed value that is returned is a bitcast in another order of axes. What else reads
+        it has a copy of its own, or is made in that order and copied where it is returned itself.
+        """
+        out = self.out
+        copies: dict[int, int] = {}
+        for value in outputs:
+            maker = out.producer[value]
+            if maker < 0 or value in copies:
+                continue
+            if self._transposes(maker) and out.readers[value]:
+                copy = copies[value] = out.value(out.facts[value])
+                out.node(MOVE, list(out.reads[maker]), [copy], out.ops[maker])
+            elif self._follows_order(value, outputs):
+                copy = copies[value] = out.value(out.facts[value])
+                out.node(KERNEL, [value], [copy], None)
+        return [copies.get(value, value) for value in outputs]
+
+    def _follows_order(self, value: int, outputs: list[int]) -> bool:
+        """Whether ``value`` is made element by element of one transposed value that others read."""
+        out = self.out
+        maker = out.producer[value]
+        steps = 0
+        while maker >= 0 and out.kinds[maker] in (ELEMENTWISE, EXPENSIVE):
+            sources = {
+                read
+                for read in out.reads[maker]
+                if read >= 0
+                and not (out.producer[read] >= 0 and out.kinds[out.producer[read]] is BROADCAST)
+            }
+            if len(sources) != 1:
+                return False
+            (value,) = sources
+            maker = out.producer[value]
+            steps += 1
+        if not steps or maker < 0 or not self._transposes(maker):
+            return False
+        return value in outputs or len(out.readers[value]) > 1
 
     def _copy_of(self, value: int) -> int:
         out = self.out
@@ -336,6 +455,13 @@ class _Lowering:
             if reads[side] < 0:
                 continue
             lies = dot_side(op, side)
+            folded = transposed_dot_side(op, side)
+            if folded is not None:
+                source = self.number.get(folded[0], -1)
+                if source >= 0 and source != reads[side]:
+                    if (maker := out.producer[reads[side]]) >= 0:
+                        out.replaced.add(maker)
+                    reads[side], lies = source, folded[1]
             flat = flat or lies.several
             plain = plain and not (side == 0 and lies.swapped)
             size, elements, rank, is_float = type_facts(operand.type)
@@ -382,16 +508,21 @@ class _Lowering:
         axes = len(numbers["lhs_spec"]) if isinstance(numbers["lhs_spec"], tuple) else 0
         last = (0, axes - 1, *range(1, axes - 1))
         kernel = (axes - 1, axes - 2, *range(axes - 2))
-        for side, wanted in enumerate((last, kernel)):
+        swapped = conv_swaps(op)
+        for side, wanted in enumerate((kernel, last) if swapped else (last, kernel)):
             spec = numbers["lhs_spec" if side == 0 else "rhs_spec"]
             half = is_half(op.operands[side])
-            if reads[side] >= 0 and (spec != wanted or half):
+            # A kernel that changes places is read backwards.
+            copied = spec != wanted or half or (swapped and side == 1)
+            if reads[side] >= 0 and copied:
                 size, elements, rank, is_float = type_facts(op.operands[side].type)
                 copy = out.value((4 * elements if half else size, elements, rank, is_float))
                 out.node(MOVE, [reads[side]], [copy], None)
                 reads[side] = copy
         result = op.results[0]
         half = is_half(result)
+        if swapped:
+            last = (axes - 1, 0, *range(1, axes - 1))
         if numbers["out_spec"] == last and not half:
             out.node(KERNEL, reads, [self._result(result)], op)
             return

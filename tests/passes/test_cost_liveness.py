@@ -164,6 +164,53 @@ def _remat_loss(params: Any, batch: Any) -> jax.Array:
     return jnp.mean((x - y) ** 2)
 
 
+def _lstm(params: Any, x: jax.Array) -> jax.Array:
+    def cell(state: Any, xt: jax.Array) -> Any:
+        h, c = state
+        i, f, o, z = jnp.split(xt @ params["w"] + h @ params["u"], 4, -1)
+        c = jax.nn.sigmoid(f) * c + jax.nn.sigmoid(i) * jnp.tanh(z)
+        h = jax.nn.sigmoid(o) * jnp.tanh(c)
+        return (h, c), h
+
+    return lax.scan(cell, (jnp.zeros((64, 256)),) * 2, x)[1]
+
+
+def _attend_in_blocks(q: jax.Array, k: jax.Array, v: jax.Array) -> jax.Array:
+    def add(total: jax.Array, block: Any) -> Any:
+        return total + jax.nn.softmax(q @ block[0].T) @ block[1], None
+
+    return lax.scan(add, jnp.zeros_like(q), (k, v))[0]
+
+
+def _fill(x: jax.Array, w: jax.Array) -> jax.Array:
+    rows = jnp.zeros((16, 128, 256))
+    return lax.fori_loop(0, 16, lambda i, rows: rows.at[i].set(jnp.tanh(x[i] @ w)), rows)
+
+
+def _clip_transposed(g: jax.Array, h: jax.Array) -> Any:
+    """The global norm of gradients that a layer has transposed."""
+    g, h = g.T, h.T
+    return g, h, jnp.sqrt(jnp.sum(g**2) + jnp.sum(h**2))
+
+
+def _masked_scores(x: jax.Array, y: jax.Array) -> Any:
+    """Divided by the root of a constant, for which nothing runs."""
+    y = y / jnp.sqrt(32.0)
+    return y, jnp.einsum("bthd,bshd->bhts", y, x)
+
+
+def _small_conv(x: jax.Array, w: jax.Array) -> jax.Array:
+    """The kernel is larger than the image: XLA lets them change places."""
+    return _conv(jnp.tanh(x), w, 2)
+
+
+def _same_pad_update(state: Any, g: jax.Array) -> Any:
+    """Every parameter is read by what need not come before its update."""
+    params, moments = state
+    sums = [m + g.T for m in moments]
+    return [p - jnp.sign(p + m) for p, m in zip(params, moments)], sums
+
+
 def _state(params: Any) -> Any:
     return (params, params, params)
 
@@ -238,6 +285,68 @@ _CASES: dict[str, Case] = {
         (_f(dtype="bool"), _f(512, 512)),
         (),
     ),
+    "lstm": (_lstm, ({"w": _f(128, 1024), "u": _f(256, 1024)}, _f(32, 64, 128)), ()),
+    "lstm gradients": (
+        jax.grad(lambda p, x: jnp.sum(_lstm(p, x) ** 2)),
+        ({"w": _f(128, 1024), "u": _f(256, 1024)}, _f(32, 64, 128)),
+        (),
+    ),
+    "rnn gradients": (
+        jax.grad(_rnn_loss),
+        ({"w": _f(128, 256), "u": _f(256, 256)}, (_f(32, 64, 128), _f(32, 64, 256))),
+        (),
+    ),
+    "loop, elementwise": (
+        lambda x: lax.fori_loop(0, 5, lambda _, x: jnp.sin(x) * 2, x),
+        (_f(512, 512),),
+        (),
+    ),
+    "loop, two products": (
+        lambda x, w: lax.fori_loop(0, 5, lambda _, c: x + jax.nn.gelu(c @ w) @ w, x),
+        (_f(512, 512), _f(512, 512)),
+        (),
+    ),
+    "loop, values that change places": (
+        lambda x, y: lax.fori_loop(0, 5, lambda _, c: (c[1], c[0]), (x, y)),
+        (_f(512, 512), _f(512, 512)),
+        (),
+    ),
+    "loop that fills rows": (_fill, (_f(16, 128, 256), _f(256, 256)), ()),
+    "scan over blocks": (
+        _attend_in_blocks,
+        (_f(512, 64), _f(8, 128, 64), _f(8, 128, 64)),
+        (),
+    ),
+    "map": (
+        lambda x, w: lax.map(lambda a: jnp.tanh(a @ w), x),
+        (_f(16, 128, 256), _f(256, 256)),
+        (),
+    ),
+    "softmax of a product, times a matrix": (
+        lambda c, q, k, v: c + jax.nn.softmax(q @ k.T) @ v,
+        (_f(512, 64), _f(512, 64), _f(128, 64), _f(128, 64)),
+        (0,),
+    ),
+    "tied embedding": (lambda x, e: jnp.tanh(x) @ e.T, (_f(128, 256), _f(4096, 256)), ()),
+    "transposed in batches": (
+        lambda x, y: jnp.swapaxes(x, 1, 2) @ y,
+        (_f(8, 256, 64), _f(8, 256, 32)),
+        (),
+    ),
+    "norm of transposed gradients": (_clip_transposed, (_f(1024, 256), _f(512, 256)), ()),
+    "transposed twice returned": (
+        lambda w, y: (w.T * 2, w.T + y),
+        (_f(1024, 256), _f(256, 1024)),
+        (),
+    ),
+    "scores": (_masked_scores, (_f(8, 64, 4, 32), _f(8, 64, 4, 32)), (1,)),
+    "kernel larger than the image": (_small_conv, (_f(4, 2, 2, 256), _f(3, 3, 256, 256)), ()),
+    "donated and read elsewhere": (
+        _same_pad_update,
+        (([_f(256, 512)] * 4, [_f(256, 512)] * 4), _f(512, 256)),
+        (0,),
+    ),
+    "distances": (lambda x: jnp.sum((x[:, None] - x[None]) ** 2), (_f(1024, 8),), ()),
     "embedding gradient": (
         jax.grad(lambda w, t: jnp.sum(jnp.sin(w[t]))),
         (_f(4096, 256), _f(8, 128, dtype="int32")),

@@ -112,11 +112,12 @@ def test_bodies_of_loops_are_compared() -> None:
     def scan(name: str) -> Block:
         return _block(
             f"""
-  %1 = "jax.scan"(%x) ({{
+  %1 = "jax.scan"(%x, %x) ({{
   ^bb0(%y: tensor<64x64xf32>, %z: tensor<64x64xf32>):
     %w = "jax.{name}"(%y, %z) : (tensor<64x64xf32>, tensor<64x64xf32>) -> tensor<64x64xf32>
     "baechi.yield"(%w) : (tensor<64x64xf32>) -> ()
-  }}) {{length = 3 : i64}} : (tensor<64x64xf32>) -> tensor<64x64xf32>
+  }}) {{length = 3 : i64, num_consts = 1 : i64, num_carry = 1 : i64}}
+    : (tensor<64x64xf32>, tensor<64x64xf32>) -> tensor<64x64xf32>
   %3 = "jax.neg"(%1) : (tensor<64x64xf32>) -> tensor<64x64xf32>
 """
         )
