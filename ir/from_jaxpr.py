@@ -199,10 +199,20 @@ class _Converter:
         env: dict[Any, Value] = dict(zip(compat.jaxpr_inputs(jaxpr), inputs))
         ops = block.ops
         literals: dict[tuple[Type, str], Value] = {}
+        # The same few come again and again.
+        known: dict[tuple[int, bytes], Value] = {}
 
         def literal(aval: Any, value: Any) -> Value:
+            array = np.asarray(value, dtype=aval.dtype)
+            content = (id(aval), array.tobytes())
+            found = known.get(content)
+            if found is None:
+                found = known[content] = new_literal(aval, array)
+            return found
+
+        def new_literal(aval: Any, array: Any) -> Value:
             type_ = self._type(aval)
-            attribute = numpy_scalar(np.asarray(value, dtype=aval.dtype)[()])
+            attribute = numpy_scalar(array[()])
             key = (type_, repr(attribute))
             found = literals.get(key)
             if found is None:
@@ -311,12 +321,11 @@ class _Converter:
         """What the jaxprs inside ``jaxpr`` need as values from around it."""
         found = self._hoistable.get(id(jaxpr))
         if found is None:
-            groups = [
-                group
-                for eqn in jaxpr.eqns
-                for group in self._hoisted(self._record_of(eqn))
-                if group
-            ]
+            groups: list[list[Constant]] = []
+            for eqn in jaxpr.eqns:
+                record = self._record_of(eqn)
+                if record.jaxprs:
+                    groups += filter(None, self._hoisted(record))
             found = self._hoistable[id(jaxpr)] = merge(groups)
         return found
 
