@@ -169,6 +169,8 @@ class _Fusion:
         held_nodes: dict[int, list[int]] = {}
         constants = _Constants(lowered, self.library, kernels)
         for node, kind in enumerate(kinds):
+            if node in lowered.dead:
+                continue
             writes = lowered.writes[node]
             in_place = kind is ELEMENTWISE or kind is EXPENSIVE
             reads: dict[int, bool] = {}

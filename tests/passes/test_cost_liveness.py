@@ -333,6 +333,7 @@ _CASES: dict[str, Case] = {
         (_f(8, 256, 64), _f(8, 256, 32)),
         (),
     ),
+    "transposed row": (lambda x, y: x.T @ y, (_f(1, 256), _f(1, 128)), ()),
     "norm of transposed gradients": (_clip_transposed, (_f(1024, 256), _f(512, 256)), ()),
     "transposed twice returned": (
         lambda w, y: (w.T * 2, w.T + y),
