@@ -14,7 +14,7 @@ caller.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from baechi_jax.ir.attribute_printer import print_attribute
 from baechi_jax.ir.attributes import Attribute, DictAttr, OpaqueAttr
@@ -29,8 +29,19 @@ def fingerprint(op: Operation) -> str:
     """The sha256, in hex, of the structure of ``op`` and all inside it."""
     writer = _Writer()
     writer.operation(op)
-    text = "\n".join(writer.lines)
-    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+    return writer.digest()
+
+
+def fingerprints(runs: Iterable[Sequence[Operation]]) -> list[str]:
+    """The fingerprint of each run of operations; what comes from outside it counts by its type."""
+    writer = _Writer()
+    found: list[str] = []
+    for run in runs:
+        for op in run:
+            writer.operation(op)
+        found.append(writer.digest())
+        writer.restart()
+    return found
 
 
 class _Writer:
@@ -44,6 +55,16 @@ class _Writer:
         self._attributes: dict[int, str] = {}
         #: Names of attributes as an operation has them -> those that count, sorted.
         self._keys: dict[tuple[str, ...], tuple[str, ...]] = {}
+
+    def digest(self) -> str:
+        """The sha256 of what was written, in hex."""
+        text = "\n".join(self.lines)
+        return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+    def restart(self) -> None:
+        """Forget what was written."""
+        self.lines.clear()
+        self._numbers.clear()
 
     def operation(self, op: Operation) -> None:
         numbers = self._numbers

@@ -2,7 +2,7 @@
 
 Every task is compiled and launched by itself, and what goes from one to another must lie in memory,
 so few large tasks are better than many small ones; on one device the whole step becomes one task,
-which is why it then costs what ``jax.jit`` costs. Against merging stand three things, each checked:
+which is why it then costs what ``jax.jit`` costs. Against merging stand four things, each checked:
 
 - *Convexity*: no path may leave a merged task and come back.
 - *Time*: a merged task starts when its last input has come and gives all its results at its end. So
@@ -11,6 +11,8 @@ which is why it then costs what ``jax.jit`` costs. Against merging stand three t
   then runs that use up slack, and pairs, as long as the simulated step stays within ``slowdown``.
 - *Memory*: operands of a merged task live until it ends, and XLA orders what is in it. While a
   device's limit is passed, the merged task to blame is halved.
+- *Compilation*: equal tasks are compiled once. Where layers repeat, long tasks are cut into equal
+  ones (``alike.py``).
 
 A task keeps which tasks it was made of, and their groups and pins: ``baechi.parts = [{task = "t4",
 ops = 12, baechi.group = "w"}, ...]``; its operations, literals left out, are theirs in this order.
@@ -26,6 +28,7 @@ from baechi_jax.ir.attributes import Attribute, DictAttr
 from baechi_jax.ir.core import Module, Operation, OpResult
 from baechi_jax.ir.cost import Cost
 from baechi_jax.ir.errors import PassError
+from baechi_jax.passes.alike import cut_where_alike
 from baechi_jax.passes.cost.task import task_cost
 from baechi_jax.passes.memory_measured import MeasuredMemory
 from baechi_jax.passes.priorities import SHARES
@@ -59,6 +62,7 @@ class MergeTasks(Pass):
 
     ``slowdown``: the fraction by which the simulated step may become longer.
     ``tasks_per_device``: merges that cost time are sought only while a device has more tasks.
+    ``alike``: cut merged tasks where layers repeat (``alike.py``), if several devices are used.
     """
 
     name: ClassVar[str] = "merge-tasks"
@@ -66,6 +70,7 @@ class MergeTasks(Pass):
 
     slowdown: float = 0.02
     tasks_per_device: int = 4
+    alike: bool = True
 
     def run(self, module: Module) -> None:
         """Rewrite ``@main`` of ``module``."""
@@ -82,8 +87,19 @@ class MergeTasks(Pass):
         if len(groups) == len(tasks):
             return
         parts = TaskParts(module)
-        groups = split_to_fit(base, groups, parts)
-        parts.build(base.in_order(groups))
+        parts.build(base.in_order(self._fitting(base, groups, parts)))
+
+    def _fitting(
+        self, base: Quotient, groups: Sequence[Sequence[int]], parts: TaskParts
+    ) -> list[list[int]]:
+        """``groups`` in equal pieces and within memory; whole if only that helps memory."""
+        cut = [list(group) for group in groups]
+        if self.alike and len(set(base.device)) > 1:
+            cut = cut_where_alike(base, groups, parts)
+        excess, fitting = split_to_fit(base, cut, parts)
+        if excess and len(cut) > len(groups):
+            excess, fitting = min((excess, fitting), split_to_fit(base, groups, parts))
+        return fitting
 
 
 def placed_quotient(module: Module) -> Quotient:
@@ -253,8 +269,10 @@ def _next_pair(
 
 def split_to_fit(
     base: Quotient, groups: Sequence[Sequence[int]], parts: TaskParts
-) -> list[list[int]]:
+) -> tuple[int, list[list[int]]]:
     """Halve groups until every device is within its limit, as far as that helps.
+
+    Returns the bytes that are too many, and the groups.
 
     Halved is the group that runs at the peak of the device furthest over its limit, or else one
     that runs later and keeps most bytes waiting for it. Groups have their true costs here: what
@@ -283,7 +301,7 @@ def split_to_fit(
             group[half:],
         ]
     assert best is not None
-    return best[1]
+    return best
 
 
 def _group_to_halve(
