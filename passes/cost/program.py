@@ -10,9 +10,7 @@ from __future__ import annotations
 import itertools
 import threading
 from collections.abc import Collection, Hashable, Sequence
-from typing import NamedTuple
 
-from baechi_jax.ir.attributes import Attribute
 from baechi_jax.ir.core import Operation, Value
 from baechi_jax.ir.cost import Cost
 from baechi_jax.ir.topology import Device
@@ -100,17 +98,6 @@ def program_of(
     return program
 
 
-class _Seen(NamedTuple):
-    """What decides the number of an operation, and the number."""
-
-    name: str
-    operands: int
-    names: tuple[str, ...]
-    values: tuple[Attribute, ...]
-    types: list[Type]
-    number: int
-
-
 class _Structures:
     """Structures of programs as tuples of numbers.
 
@@ -124,9 +111,8 @@ class _Structures:
         self._numbers: dict[Hashable, int] = {}
         #: By address, since hashing a type takes long; keeps the type alive, and so the address.
         self._types: dict[int, tuple[Type, int]] = {}
-        #: What an operation was when it was last seen, by its address. Another operation may have
-        #: the address by now: all that decides the number is compared, mostly by identity.
-        self._seen: dict[int, _Seen] = {}
+        #: Names of attributes as an operation has them -> those that count.
+        self._counted: dict[tuple[str, ...], tuple[str, ...]] = {}
 
     def of(
         self, ops: Sequence[Operation], inputs: Sequence[Value], outputs: Sequence[Value]
@@ -135,77 +121,61 @@ class _Structures:
         if len(self._numbers) + len(self._types) > _REMEMBERED:
             self._numbers.clear()
             self._types.clear()
-            self._seen.clear()
-        if len(self._seen) > _REMEMBERED:
-            self._seen.clear()
+            self._counted.clear()
         found = [self._type(value.type) for value in inputs]
         place = {value: index for index, value in enumerate(inputs)}
-        self._add(ops, place, len(place), found)
-        found += [place[value] for value in outputs]
+        literals: dict[Value, int] = {}
+        self._add(ops, place, literals, found)
+        found += [literals[value] if value in literals else place[value] for value in outputs]
         return tuple(found)
 
     def _add(
-        self, ops: Sequence[Operation], place: dict[Value, int], count: int, found: list[int]
-    ) -> int:
-        """Append the structure of ``ops``; returns how many values have a place then.
-
-        ``place`` has the values seen so far, literals with a number below zero; ``count`` of them
-        are none.
-        """
-        seen = self._seen
+        self,
+        ops: Sequence[Operation],
+        place: dict[Value, int],
+        literals: dict[Value, int],
+        found: list[int],
+    ) -> None:
+        types = self._types
         for op in ops:
-            operands, results, attributes = op.operands, op.results, op.attributes
-            known = seen.get(id(op))
-            if (
-                known is not None
-                and known.values == tuple(attributes.values())
-                and known.names == tuple(attributes)
-                and known.name == op.name
-                and known.operands == len(operands)
-                and known.types == [result.type for result in results]
-            ):
-                number = known.number
-            else:
-                number = self._look_at(op)
+            attributes, operands, results = op.attributes, op.operands, op.results
+            names = tuple(attributes)
+            counted = self._counted.get(names)
+            if counted is None:
+                counted = self._counted[names] = tuple(
+                    name for name in names if not name.startswith("baechi.")
+                )
+            parts: list[Hashable] = [op.name, len(operands)]
+            parts += [attributes[name] for name in counted]
+            cost = attributes.get("baechi.cost")
+            if isinstance(cost, Cost):
+                parts += (cost.seconds, cost.temporary_bytes)
+            for result in results:
+                known = types.get(id(result.type))
+                parts.append(self._type(result.type) if known is None else known[1])
+            number = self._number(tuple(parts))
             if op.name == "baechi.literal":
                 # Below zero, as no place is.
-                place[results[0]] = -1 - number
+                literals[results[0]] = -1 - number
                 continue
             found.append(number)
             for value in operands:
                 at = place.get(value)
                 if at is None:
+                    at = literals.get(value)
+                if at is None:
                     # What a region reads from outside.
-                    at = place[value] = count
-                    count += 1
+                    at = place[value] = len(place)
                     found.append(self._type(value.type))
                 found.append(at)
             for region in op.regions:
                 for block in region.blocks:
                     found += [self._type(argument.type) for argument in block.arguments]
                     for argument in block.arguments:
-                        place[argument] = count
-                        count += 1
-                    count = self._add(block.ops, place, count, found)
+                        place[argument] = len(place)
+                    self._add(block.ops, place, literals, found)
             for result in results:
-                place[result] = count
-                count += 1
-        return count
-
-    def _look_at(self, op: Operation) -> int:
-        """The number of ``op``, to be found again in ``_seen``."""
-        attributes = op.attributes
-        names, values = tuple(attributes), tuple(attributes.values())
-        types = [result.type for result in op.results]
-        parts: list[Hashable] = [op.name, len(op.operands)]
-        parts += [value for name, value in zip(names, values) if not name.startswith("baechi.")]
-        cost = attributes.get("baechi.cost")
-        if isinstance(cost, Cost):
-            parts += (cost.seconds, cost.temporary_bytes)
-        parts += map(self._type, types)
-        number = self._number(tuple(parts))
-        self._seen[id(op)] = _Seen(op.name, len(op.operands), names, values, types, number)
-        return number
+                place[result] = len(place)
 
     def _type(self, type_: Type) -> int:
         known = self._types.get(id(type_))
