@@ -19,6 +19,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from baechi_jax.ir.core import Value
 from baechi_jax.passes.cost.fusion import Kernels
@@ -29,6 +30,7 @@ MARGIN = 0.06
 #: Of the peak: as much of the largest buffer that lies where a result will lie is counted, since
 #: XLA may find no place for one.
 LOST = 0.25
+
 
 #: A buffer this many times smaller than the largest is not worth a search for a place.
 _NEGLIGIBLE = 256
@@ -79,6 +81,14 @@ def _peak(temporaries: Sequence[_Temporary]) -> int:
     return peak
 
 
+def _contested(placed: Sequence[_Temporary]) -> int:
+    """The largest size of two of ``placed``, which is in descending order, that live at once."""
+    for first, second in pairwise(placed):
+        if first.size == second.size and first.start <= second.end and second.start <= first.end:
+            return first.size
+    return 0
+
+
 @dataclass(slots=True)
 class _Times:
     """Per kernel its level; per buffer that of its last reader, of its maker if there is none (0
@@ -95,7 +105,8 @@ class Buffers:
     The first ``input_count`` buffers are inputs; ``internal`` are kernels that allocate for
     themselves while they run; ``in_place`` those whose result takes over an operand, and which.
     ``carried`` maps the result of a loop to the operand that it starts from, and takes over too;
-    ``filled`` are its results that start as zeros.
+    ``filled`` are its results that start as zeros. ``loops`` are the kernels that become loops:
+    what they read is part of what they carry, which no other kernel takes over.
     """
 
     def __init__(
@@ -106,6 +117,7 @@ class Buffers:
         in_place: Mapping[int, int],
         carried: Mapping[int, int],
         filled: Collection[int],
+        loops: Collection[int],
     ) -> None:
         self.kernels = kernels
         self.input_count = input_count
@@ -113,6 +125,7 @@ class Buffers:
         self.in_place = in_place
         self.carried = carried
         self.filled = filled
+        self.loops = loops
         buffers = len(kernels.sizes)
         self.maker = maker = [-1] * buffers
         for kernel, writes in enumerate(kernels.writes):
@@ -138,7 +151,7 @@ class Buffers:
             source: 1 + (place + 1) / (len(copies_in) + 2)
             for place, source in enumerate(sorted(copies_in))
         }
-        temporaries, early = self._temporaries(times, outputs, copied_at, copies_out)
+        temporaries, early = self._temporaries(times, outputs, shared, copied_at, copies_out)
         most = 0
         tried: list[list[_Temporary]] = []
         # XLA looks for places in another order where sizes are equal: the worse of two counts.
@@ -151,9 +164,11 @@ class Buffers:
                 times, order, outputs, shared, copied_at, copies_out, early
             )
             peak = _peak(kept)
-            placed = set(map(id, temporaries)) - set(map(id, kept))
-            lost = max((each.size for each in temporaries if id(each) in placed), default=0)
-            most = max(most, peak + max(int(MARGIN * peak), min(lost, int(LOST * peak))))
+            outside = set(map(id, kept))
+            placed = [each for each in order if id(each) not in outside]
+            lost = placed[0].size if placed else 0
+            lost = max(_contested(placed), min(lost, int(LOST * peak)))
+            most = max(most, peak + max(int(MARGIN * peak), lost))
         return most
 
     def _when(self, copied: Collection[int]) -> _Times:
@@ -224,6 +239,7 @@ class Buffers:
         self,
         times: _Times,
         outputs: Sequence[int],
+        shared: Mapping[int, int],
         copied_at: Mapping[int, float],
         copies_out: Collection[int],
     ) -> tuple[list[_Temporary], dict[int, float]]:
@@ -240,7 +256,7 @@ class Buffers:
                 if not size:
                     continue
                 copied_out = buffer in copies_out
-                taken = self._taken_over(times, kernel, buffer, at)
+                taken = self._taken_over(times, kernel, buffer, at, shared)
                 if buffer in results and not copied_out:
                     if taken is not None and (kernel in self.in_place or buffer in self.carried):
                         # Made in the result's memory from the start.
@@ -268,7 +284,12 @@ class Buffers:
         return found, early
 
     def _taken_over(
-        self, times: _Times, kernel: int, buffer: int, at: dict[int, _Temporary]
+        self,
+        times: _Times,
+        kernel: int,
+        buffer: int,
+        at: dict[int, _Temporary],
+        shared: Mapping[int, int],
     ) -> _Temporary | None:
         """The temporary that dies in ``kernel`` and gives ``buffer`` its memory."""
         kernels = self.kernels
@@ -284,16 +305,33 @@ class Buffers:
                 continue
             if found.ends_in >= 0:
                 continue
-            reading = self.readers[operand]
-            if len(reading) == 1 or all(
-                reader == kernel or times.level[reader] < now for reader in reading
+            if all(
+                reader == kernel
+                or times.level[reader] < now
+                or (operand != place and self._could_take(reader, operand, shared))
+                for reader in self.readers[operand]
             ):
                 del at[operand]
                 return found
         return None
 
+    def _could_take(self, kernel: int, operand: int, shared: Mapping[int, int]) -> bool:
+        """Whether ``kernel`` takes over ``operand`` if it is the last of a level to read it: then
+        it is the same for what lives which one does."""
+        kernels = self.kernels
+        writes = kernels.writes[kernel]
+        return (
+            len(writes) == 1
+            and kernels.reads[kernel][operand]
+            and kernels.sizes[writes[0]] == kernels.sizes[operand]
+            and writes[0] not in shared
+        )
+
     def _in_tuple(self, buffer: int) -> bool:
-        """Whether XLA sees ``buffer`` as one of several results, which nothing takes over."""
+        """Whether ``buffer`` is one of several results or part of a loop's values for XLA, which
+        nothing takes over."""
+        if self.loops and any(reader in self.loops for reader in self.readers[buffer]):
+            return True
         maker = self.maker[buffer]
         return maker >= 0 and (
             len(self.kernels.writes[maker]) > 1 or buffer in self.carried or buffer in self.filled

@@ -148,6 +148,17 @@ def conv_swaps(op: Operation) -> bool:
     return before > after
 
 
+def rows_come_last(op: Operation) -> bool:
+    """Whether the updates of a scatter have one axis of indices, the first, as XLA wants them."""
+    numbers = op.attributes.get("dimension_numbers")
+    updates = op.operands[2].type
+    if not isinstance(numbers, DictAttr) or not isinstance(updates, TensorType):
+        return False
+    window = _ints(numbers["update_window_dims"])
+    rank = len(updates.shape)
+    return rank <= len(window) + 1 and window == tuple(range(rank - len(window), rank))
+
+
 def _tuple(op: Operation, name: str) -> tuple[Attribute, ...]:
     found = op.attributes.get(name)
     return found if isinstance(found, tuple) else ()

@@ -56,6 +56,7 @@ def buffers_of(lowered: Lowered, kernels: Kernels) -> Buffers:
     in_place: dict[int, int] = {}
     carried: dict[int, int] = {}
     filled: set[int] = set()
+    loops: set[int] = set()
     for kernel, nodes in enumerate(kernels.nodes):
         if not nodes:
             continue
@@ -65,6 +66,8 @@ def buffers_of(lowered: Lowered, kernels: Kernels) -> Buffers:
             continue
         if op.name in _IN_PLACE:
             in_place[kernel] = next(iter(kernels.reads[kernel]), -1)
+        if op.name in _FIRST_CARRIED or op.name.startswith("jax.scatter"):
+            loops.add(kernel)
         if op.name in _FIRST_CARRIED:
             found = _carried(op, lowered.reads[last], lowered.writes[last])
             carried.update(found)
@@ -72,7 +75,7 @@ def buffers_of(lowered: Lowered, kernels: Kernels) -> Buffers:
         own = _own_bytes(op)
         if own:
             internal[kernel] = own
-    return Buffers(kernels, lowered.input_count, internal, in_place, carried, filled)
+    return Buffers(kernels, lowered.input_count, internal, in_place, carried, filled, loops)
 
 
 def _carried(op: Operation, reads: Sequence[int], writes: Sequence[int]) -> dict[int, int]:

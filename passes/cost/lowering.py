@@ -15,8 +15,9 @@ What differs from the jaxpr, measured on jax 0.10.2 by reading the dumped HLO:
 - Equal operations on equal operands are one.
 - The transpose of a matrix product is the product of the operands the other way round.
 - A transposed elementwise result that the task returns is made first, then copied into its order.
-- The updates of a scatter are copied into the order of its indices, the operand of a running sum
-  into blocks.
+- The updates of a scatter are copied unless they have one axis of indices, the first.
+- The operand of a running sum is copied into blocks.
+- A split is its slices.
 - Random bits are two arrays of words, combined where they are read.
 
 Only sizes matter here, so nodes carry no values. Assumes def-before-use order.
@@ -39,6 +40,7 @@ from baechi_jax.passes.cost.layout import (
     is_half,
     joins_rows,
     parameters,
+    rows_come_last,
     transposed_dot_side,
     type_facts,
 )
@@ -205,6 +207,12 @@ class Lowering:
                         kind = KERNEL
                 elif kind is REDUCE:
                     self._before_transpose(reads)
+                if name == "jax.split":
+                    for result in results:
+                        # The work of all is the first one's.
+                        first = op if result is results[0] else None
+                        node(MOVE, list(reads), [self._result(result)], first)
+                    continue
                 if len(results) != 1 or joins_rows(op):
                     kind = KERNEL
                 elif (known := self._equal(op, reads)) >= 0:
@@ -220,9 +228,9 @@ class Lowering:
                 if name == "jax.conv_general_dilated":
                     self._conv(op, reads)
                     continue
-                if name.startswith("jax.scatter") and len(reads) == 3 and reads[2] >= 0:
+                if name.startswith("jax.scatter") and len(reads) == 3 and not rows_come_last(op):
                     reads[2] = self._copy_of(reads[2])
-                if name.startswith("jax.cum") and reads[0] >= 0:
+                if name.startswith("jax.cum"):
                     reads[0] = self._copy_of(reads[0])
                 if name == "jax.random_bits":
                     self._random_bits(op, reads)
@@ -413,6 +421,8 @@ class Lowering:
 
     def _copy_of(self, value: int) -> int:
         out = self.out
+        if value < 0:
+            return value
         copy = out.value(out.facts[value])
         out.node(MOVE, [value], [copy], None)
         return copy

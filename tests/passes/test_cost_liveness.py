@@ -211,6 +211,25 @@ def _same_pad_update(state: Any, g: jax.Array) -> Any:
     return [p - jnp.sign(p + m) for p, m in zip(params, moments)], sums
 
 
+def _segment_softmax(x: jax.Array, segments: jax.Array) -> jax.Array:
+    e = jnp.exp(x - jax.ops.segment_max(x, segments, 64)[segments])
+    return e / jax.ops.segment_sum(e, segments, 64)[segments]
+
+
+def _split_and_scatter(x: jax.Array, w: jax.Array, to: jax.Array, of: jax.Array) -> Any:
+    a, b, c, d = jnp.split(x @ w, 4, 1)
+    return x + a, b, jax.ops.segment_sum(d, to, 8), c[of]
+
+
+def _returned_activations(
+    x: jax.Array, b: jax.Array, w: jax.Array, c: jax.Array, v: jax.Array
+) -> Any:
+    """What a backward pass wants, beside what comes next: both are made of the same."""
+    first = x + b
+    second = jax.nn.relu(first) @ w + c
+    return first, second, jax.nn.relu(second) @ v
+
+
 def _state(params: Any) -> Any:
     return (params, params, params)
 
@@ -346,6 +365,32 @@ _CASES: dict[str, Case] = {
         _same_pad_update,
         (([_f(256, 512)] * 4, [_f(256, 512)] * 4), _f(512, 256)),
         (0,),
+    ),
+    "segment sums": (
+        lambda x, y, s: jax.ops.segment_sum(x, s, 64) + jax.ops.segment_sum(y, s, 64),
+        (_f(2048, 96), _f(2048, 96), _f(2048, dtype="int32")),
+        (),
+    ),
+    "segment sum of transposed rows": (
+        lambda x, s: jax.ops.segment_sum(x.T, s, 64),
+        (_f(96, 2048), _f(2048, dtype="int32")),
+        (),
+    ),
+    "softmax over segments": (_segment_softmax, (_f(4096, 8), _f(4096, dtype="int32")), ()),
+    "rows that are set": (
+        lambda w, t, g: w.at[t].set(g),
+        (_f(512, 256), _f(128, dtype="int32"), _f(128, 256)),
+        (0,),
+    ),
+    "split, one piece scattered": (
+        _split_and_scatter,
+        (_f(512, 96), _f(96, 384), _f(512, dtype="int32"), _f(2048, dtype="int32")),
+        (),
+    ),
+    "activations that are returned": (
+        _returned_activations,
+        (_f(512, 256), _f(256), _f(256, 256), _f(256), _f(256, 8)),
+        (),
     ),
     "distances": (lambda x: jnp.sum((x[:, None] - x[None]) ** 2), (_f(1024, 8),), ()),
     "embedding gradient": (
