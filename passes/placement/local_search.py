@@ -58,6 +58,14 @@ class _Link:
     blocker: int
 
 
+@dataclass(frozen=True, slots=True)
+class _Graph:
+    """What does not depend on where a search starts."""
+
+    latency: LatencyGraph
+    edges: list[dict[int, int]]
+
+
 def local_search(
     problem: PlacementProblem,
     device_of_group: list[int],
@@ -71,11 +79,15 @@ def local_search(
     When nothing helps any more, what is left of them is spent on improving ``others``, one after
     another; the best of all is returned, the given placement before an equal one. ``patience``: the
     whole ends after so many simulations in a row that do not help.
+
+    One of the others that the search came by already is left out: from there it would go the same
+    way.
     """
-    graph = LatencyGraph.of(problem)
+    graph = _Graph(LatencyGraph.of(problem), group_edges(problem))
     patience = evaluations if patience is None else patience
     search = _Search(problem, graph, device_of_group, evaluations, patience)
     best = search.run()
+    passed = set(search.passed)
     used, improvements = best.evaluations, best.improvements
     limits = problem.lists.limit_bytes
     remaining = iter(others)
@@ -83,9 +95,12 @@ def local_search(
         other = next(remaining, None)
         if other is None:
             break
+        if tuple(other) in passed:
+            continue
         search = _Search(problem, graph, other, evaluations - used - 1, patience, search.patience)
         found = search.run()
         used += found.evaluations + 1
+        passed.update(search.passed)
         key = (found.simulation.excess_bytes(limits), found.simulation.makespan_seconds)
         if key < (best.simulation.excess_bytes(limits), best.simulation.makespan_seconds):
             best, improvements = found, improvements + found.improvements + 1
@@ -96,7 +111,7 @@ class _Search:
     def __init__(
         self,
         problem: PlacementProblem,
-        graph: LatencyGraph,
+        graph: _Graph,
         device_of_group: list[int],
         evaluations: int,
         patience: int,
@@ -114,8 +129,9 @@ class _Search:
         self.used = 0
         self.improvements = 0
         self.graph = graph
-        self.edges = group_edges(problem)
         self.seen = {tuple(self.device)}
+        #: The placements that it had, one better than the other.
+        self.passed = [tuple(self.device)]
 
     def run(self) -> Improved:
         """Climb until nothing helps."""
@@ -156,7 +172,7 @@ class _Search:
         self.seen.add(key)
         longest = self.simulation.makespan_seconds
         wanted = longest * (1 - _LEAST_GAIN)
-        if not self.excess and self.graph.exceeds(device, wanted):
+        if not self.excess and self.graph.latency.exceeds(device, wanted):
             return 0
         self.used += 1
         self.patience -= 1
@@ -178,6 +194,7 @@ class _Search:
         if excess < self.excess or (excess == self.excess and shorter):
             self.device, self.simulation, self.excess = device, outcome, excess
             self.patience = self.full_patience
+            self.passed.append(key)
             return -1
         return excess if shorter else 0
 
@@ -234,7 +251,7 @@ class _Search:
                 continue
             gain = sum(
                 nbytes if self.device[each] == source else -nbytes
-                for each, nbytes in self.edges[other].items()
+                for each, nbytes in self.graph.edges[other].items()
                 if self.device[each] in (source, target)
             )
             near.append((-gain, other))

@@ -104,6 +104,24 @@ def test_other_starts_are_used_when_the_first_is_stuck() -> None:
     assert helped.evaluations <= 300
 
 
+def test_a_start_that_was_passed_is_not_searched_from_again() -> None:
+    machine = Machine.uniform_of(3, 1 << 40, latency_seconds=1e-5, seconds_per_byte=1e-10)
+    problem = layered_problem(40, 6, machine, seed=2)
+    start = [0] * problem.groups
+    alone = local_search(problem, start, evaluations=300)
+    assert alone.evaluations < 298
+    assert alone.improvements > 0
+    # Neither the start nor where the search ended costs a simulation; another start does.
+    again = local_search(
+        problem, start, evaluations=300, others=[start, alone.device_of_group, list(start)]
+    )
+    assert again == alone
+    topo = [m_topo(problem).assignment[members[0]] for members in problem.members]
+    helped = local_search(problem, start, evaluations=300, others=[start, topo])
+    assert helped == local_search(problem, start, evaluations=300, others=[topo])
+    assert helped.evaluations > alone.evaluations
+
+
 # The pass ---------------------------------------------------------------------------------------
 
 
