@@ -19,7 +19,9 @@ is judged; the first is printed beside it.
 - ``values_match``: all results of the first three agree with ``jax.jit``'s (relative to each
   array's largest value). Those of the zoo are compared in ``tests/zoo``.
 
-Ends with one JSON line.
+A line for each model goes to the standard error stream: the limit, the real peak of the fullest
+device, and the ratios of the devices that are furthest off, judged and modelled. Ends with one JSON
+line.
 """
 
 from __future__ import annotations
@@ -44,6 +46,7 @@ import models
 import numpy as np
 
 import baechi_jax as baechi
+from tests.zoo.examine import put
 from tests.zoo.registry import available
 
 #: Of the one-device peak, on each of four devices.
@@ -54,9 +57,20 @@ SHARE = 0.4
 TOLERANCE = 2e-4
 
 
-def one_device_bytes(step: Any, shapes: Any) -> int:
-    """What ``jax.jit`` of ``step`` takes on one device."""
-    stats: Any = jax.jit(step, donate_argnums=0).lower(*shapes).compile().memory_analysis()
+def one_device_bytes(step: Any, arguments: Any) -> int:
+    """What ``jax.jit`` of ``step`` takes on one device.
+
+    Compiled for the leaves: ``jax.jit(step).lower`` builds the classes of the arguments around what
+    is no array, which some refuse.
+    """
+    leaves, tree = jax.tree.flatten(arguments)
+
+    def flat(*leaves: Any) -> list[Any]:
+        return jax.tree.leaves(step(*jax.tree.unflatten(tree, leaves)))
+
+    donated = tuple(range(len(jax.tree.leaves(arguments[0]))))
+    compiled = jax.jit(flat, donate_argnums=donated).lower(*leaves).compile()
+    stats: Any = compiled.memory_analysis()
     return int(
         stats.argument_size_in_bytes
         + stats.output_size_in_bytes
@@ -91,8 +105,7 @@ def measure(
     compiled = lowered.compile()
     predicted = lowered.plan.peak_bytes
     wanted = jax.jit(step)(*arguments) if compare else None
-    arguments = baechi.device_put(arguments, compiled.input_shardings[0])
-    found, memory = compiled.measure_memory(*arguments)
+    found, memory = compiled.measure_memory(*put(arguments, compiled))
     actual = memory.peak_bytes
     again = lowered.plan is not first
     row = {
@@ -111,8 +124,33 @@ def measure(
         "model_predicted_over_actual": 0.0 if again else _most(modelled, actual, 0.1 * limit),
         "within_limit": max(actual) <= limit,
     }
-    print(json.dumps(row), file=sys.stderr)
+    print(_line(row), file=sys.stderr)
     return row
+
+
+#: The columns of what is printed while models are measured.
+_HEADINGS = ("model", "limit", "actual", "act/pred", "pred/act", "act/model", "model/act", "")
+_WIDTHS = (26, 10, 10, 9, 9, 9, 9, 0)
+
+
+def _cells(cells: Any) -> str:
+    first, *rest = (f"{cell:>{width}}" for cell, width in zip(cells, _WIDTHS, strict=True))
+    return f"{first.strip():<{_WIDTHS[0]}}" + " ".join(rest)
+
+
+def _line(row: dict[str, Any]) -> str:
+    """One model: the fullest device, and the ratios of the devices that are furthest off."""
+    notes = [] if row["within_limit"] else ["over its limit"]
+    ratios = [row["actual_over_predicted"], row["predicted_over_actual"]]
+    modelled = [row["model_actual_over_predicted"], row["model_predicted_over_actual"]]
+    if row["placed_again"]:
+        notes.append("placed again")
+    shown = [f"{each:.3f}" for each in ratios]
+    shown += ["-" if row["placed_again"] else f"{each:.3f}" for each in modelled]
+    limit, actual = (
+        f"{each / 2**20:.2f} MiB" for each in (row["limit_bytes"], max(row["actual_bytes"]))
+    )
+    return _cells([row["model"], limit, actual, *shown, ", ".join(notes)])
 
 
 def _most(above: Any, below: Any, least: float) -> float:
@@ -135,13 +173,22 @@ def own_models(layers: int, blocks: int) -> dict[str, Callable[[], Built]]:
 
 def main() -> None:
     """Measure every model and print the JSON line."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--placer", default="auto")
     parser.add_argument("--layers", type=int, default=6, help="of the transformer")
     parser.add_argument("--blocks", type=int, default=6, help="of the residual net")
     parser.add_argument("--models", nargs="*", help="these only; by default all")
     options = parser.parse_args()
+    known = {*own_models(options.layers, options.blocks), *(entry.name for entry in available())}
+    if unknown := [name for name in options.models or () if name not in known]:
+        parser.error(
+            f"no such model, or its packages are missing: {', '.join(unknown)}; "
+            f"there are {', '.join(sorted(known))}"
+        )
     rows: list[dict[str, Any]] = []
+    print(_cells(_HEADINGS), file=sys.stderr)
     for name, build in own_models(options.layers, options.blocks).items():
         if options.models is None or name in options.models:
             step, shapes = build()

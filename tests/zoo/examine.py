@@ -101,7 +101,7 @@ def _examine(
     plan_seconds = time.process_time() - start
     plan = lowered.plan
     compiled = lowered.compile()
-    again = _put(again, compiled)
+    again = put(again, compiled)
     first, memory = compiled.measure_memory(*again)
     found = [keep(first)]
     rest, step_seconds = _run(placed, (first[0], *again[1:]), steps - 1)
@@ -163,7 +163,7 @@ def _jitted(step: Any, arguments: tuple[Any, ...]) -> tuple[Any, int]:
     return run, int(nbytes)
 
 
-def _put(arguments: tuple[Any, ...], compiled: Any) -> tuple[Any, ...]:
+def put(arguments: tuple[Any, ...], compiled: Any) -> tuple[Any, ...]:
     """``arguments`` where a compiled step wants them."""
     try:
         shardings = compiled.input_shardings[0]
