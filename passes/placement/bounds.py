@@ -7,6 +7,7 @@ if ``memory_gap`` finds nothing.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -142,17 +143,22 @@ def memory_gap(problem: PlacementProblem) -> MemoryGap | None:
     total = problem.temporary_bytes.astype(np.int64).copy()
     by_group = np.zeros((problem.groups, nodes), dtype=np.int64)
     by_group[group, np.arange(nodes)] += problem.temporary_bytes
-    for tensor, node in enumerate(lists.producer):
-        born = np.ones(nodes, dtype=bool) if lists.is_argument[node] else before[node].copy()
-        born[node] = True
-        own = [reader for reader in lists.readers[tensor] if group[reader] == group[node]]
-        if lists.persistent[tensor]:
+    for (node, readers, persistent), size in _alike(problem).items():
+        home_group = group[node]
+        if lists.is_argument[node]:
+            born = np.ones(nodes, dtype=bool)
+        else:
+            born = before[node].copy()
+            born[node] = True
+        own = [reader for reader in readers if group[reader] == home_group]
+        if persistent:
             anywhere = home = born
         else:
-            anywhere = born & _until(before, lists.readers[tensor], node)
-            home = born & _until(before, own, node)
-        total += nbytes[tensor] * anywhere
-        by_group[group[node]] += nbytes[tensor] * home
+            anywhere = home = born & _until(before, readers, node)
+            if len(own) < len(readers):
+                home = born & _until(before, own, node)
+        total += size * anywhere
+        by_group[home_group] += size * home
     # A state value may take over its argument's buffer while its producer runs.
     for tensor, old in enumerate(lists.alias):
         if old >= 0:
@@ -201,7 +207,28 @@ def _before(problem: PlacementProblem) -> NDArray[np.bool_]:
     return after
 
 
-def _until(before: NDArray[np.bool_], readers: list[int], producer: int) -> NDArray[np.bool_]:
+def _alike(problem: PlacementProblem) -> dict[tuple[int, tuple[int, ...], bool], int]:
+    """Bytes of the tensors that have the same producer, readers and end.
+
+    Arguments of a group that are read alike, in the group too, count as one's: what runs before
+    one of the readers finds all of them there.
+    """
+    lists, group = problem.lists, problem.lists.group
+    first: dict[tuple[int, tuple[int, ...]], int] = {}
+    found: dict[tuple[int, tuple[int, ...], bool], int] = {}
+    for node, reading, persistent, size in zip(
+        lists.producer, lists.readers, lists.persistent, lists.tensor_bytes
+    ):
+        readers = tuple(reading)
+        made_by, own = node, group[node]
+        if lists.is_argument[node] and any(group[reader] == own for reader in readers):
+            made_by = first.setdefault((own, readers), node)
+        key = (made_by, readers, persistent)
+        found[key] = found.get(key, 0) + size
+    return found
+
+
+def _until(before: NDArray[np.bool_], readers: Sequence[int], producer: int) -> NDArray[np.bool_]:
     """Nodes that surely run no later than the last of ``readers``."""
     alive = np.zeros(len(before), dtype=bool)
     alive[producer] = True

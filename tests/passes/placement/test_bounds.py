@@ -97,6 +97,18 @@ def test_memory_gap_names_the_group_that_is_too_large() -> None:
     assert gap.needed_bytes > gap.limit_bytes == 5 << 20
 
 
+@pytest.mark.parametrize(("limit", "needed"), [(299, 300), (300, None)])
+def test_arguments_that_are_read_alike_add_up(limit: int, needed: int | None) -> None:
+    builder = ProblemBuilder(Machine.uniform_of(2, limit))
+    arguments = [builder.add_argument(f"a{i}", 100, donated=i > 0, group="g") for i in range(3)]
+    reader = builder.add_node("reader", 1.0, group="g")
+    builder.add_node("other", 1.0)
+    for _, tensor in arguments:
+        builder.set_readers(tensor, [reader])
+    gap = memory_gap(builder.build())
+    assert (gap.needed_bytes if gap is not None else None) == needed
+
+
 def test_memory_gap_of_all_devices_together() -> None:
     machine = Machine.uniform_of(2, 16 << 20)
     problem = training_problem(12, machine, parameter_bytes=1 << 20)
