@@ -28,11 +28,12 @@ help:
 
 setup: $(VENV)/.installed
 
+# Warnings are ignored: setuptools has a long one for every editable install.
 $(VENV)/.installed: pyproject.toml
 	$(call say,'setting up $(VENV) (a few minutes the first time)')
 	@python="$${PYTHON:-$$(.ci/find-python 3.11)}" && [ -n "$$python" ] && "$$python" --version \
 	  && "$$python" -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	PYTHONWARNINGS=ignore $(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	@touch $@
 
 demo: setup
@@ -64,7 +65,7 @@ $(ZOO)/.installed: pyproject.toml
 	$(call say,'setting up $(ZOO): the packages of the zoo at their pinned versions')
 	@python="$${PYTHON:-$$(.ci/find-python 3.11)}" && [ -n "$$python" ] && "$$python" --version \
 	  && "$$python" -m venv $(ZOO)
-	$(ZOO)/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[test,zoo]'
+	PYTHONWARNINGS=ignore $(ZOO)/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[test,zoo]'
 	@touch $@
 
 zoo: $(ZOO)/.installed
@@ -81,7 +82,7 @@ $(NEWEST)/.installed: pyproject.toml
 	$(call say,'setting up $(NEWEST): Python 3.13 and jax 0.12')
 	@python="$${PYTHON:-$$(.ci/find-python 3.13 exactly)}" && [ -n "$$python" ] \
 	  && "$$python" --version && "$$python" -m venv $(NEWEST)
-	$(NEWEST)/bin/python -m pip install --quiet --disable-pip-version-check \
+	PYTHONWARNINGS=ignore $(NEWEST)/bin/python -m pip install --quiet --disable-pip-version-check \
 	  --editable '.[test]' 'jax>=0.12,<0.13' 'jaxlib>=0.12,<0.13'
 	@touch $@
 
