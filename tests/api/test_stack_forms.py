@@ -19,6 +19,8 @@ from baechi_jax.place import PlacedFunction
 from baechi_jax.placed_state import Layers, PlacedLayers
 from baechi_jax.runtime.layers import StackedSharding
 from baechi_jax.stack_forms import plan_stacks
+from tests import scanned_layers
+from tests.scanned_layers import clipped, loss
 
 LAYERS, WIDTH = 8, 48
 QUICK = {"xla_backend_optimization_level": 0}
@@ -31,25 +33,14 @@ LIMIT, TIGHT = STATE_BYTES * 4 // 5, STATE_BYTES * 5 // 8
 
 
 def init(key: Any) -> Any:
-    def layer(key: Any) -> Any:
-        return {"w": jax.random.normal(key, (WIDTH, WIDTH)) / 8, "b": jnp.zeros(WIDTH)}
-
-    params = jax.vmap(layer)(jax.random.split(key, LAYERS))
+    params = scanned_layers.init(key, LAYERS, WIDTH)
     return {"params": params, "m": jax.tree.map(jnp.zeros_like, params)}
-
-
-def loss(params: Any, x: Any) -> Any:
-    def layer(x: Any, p: Any) -> Any:
-        return x + jnp.tanh(x @ p["w"] + p["b"]), None
-
-    return jnp.mean(jax.lax.scan(layer, x, params)[0] ** 2)
 
 
 def step(state: Any, x: Any) -> Any:
     """Momentum, clipped by the global norm."""
     value, grads = jax.value_and_grad(loss)(state["params"], x)
-    norm = jnp.sqrt(sum(jnp.sum(g * g) for g in jax.tree.leaves(grads)))
-    grads = jax.tree.map(lambda g: g / jnp.maximum(norm, 1.0), grads)
+    grads = clipped(grads)
     m = jax.tree.map(lambda m, g: 0.9 * m + g, state["m"], grads)
     params = jax.tree.map(lambda p, m: p - 0.1 * m, state["params"], m)
     return {"params": params, "m": m}, value

@@ -16,6 +16,8 @@ from baechi_jax.ir.topology import Device, Topology
 from baechi_jax.place import PlacedFunction
 from baechi_jax.runtime.layers import StackedSharding
 from baechi_jax.runtime.stacked import StackedArray
+from tests import scanned_layers
+from tests.scanned_layers import clipped, loss
 
 LAYERS, WIDTH = 7, 48
 QUICK = {"xla_backend_optimization_level": 0}
@@ -26,26 +28,15 @@ LIMIT = STATE_BYTES
 
 
 def init(key: Any) -> Any:
-    def layer(key: Any) -> Any:
-        return {"w": jax.random.normal(key, (WIDTH, WIDTH)) / 8, "b": jnp.zeros(WIDTH)}
-
-    params = jax.vmap(layer)(jax.random.split(key, LAYERS))
+    params = scanned_layers.init(key, LAYERS, WIDTH)
     zeros = jax.tree.map(jnp.zeros_like, params)
     return {"params": params, "m": zeros, "v": zeros, "count": jnp.int32(0)}
-
-
-def loss(params: Any, x: Any) -> Any:
-    def layer(x: Any, p: Any) -> Any:
-        return x + jnp.tanh(x @ p["w"] + p["b"]), None
-
-    return jnp.mean(jax.lax.scan(layer, x, params)[0] ** 2)
 
 
 def step(state: Any, x: Any) -> Any:
     """Adam, clipped by the global norm."""
     value, grads = jax.value_and_grad(loss)(state["params"], x)
-    norm = jnp.sqrt(sum(jnp.sum(g * g) for g in jax.tree.leaves(grads)))
-    grads = jax.tree.map(lambda g: g / jnp.maximum(norm, 1.0), grads)
+    grads = clipped(grads)
     count = state["count"] + 1
     m = jax.tree.map(lambda m, g: 0.9 * m + 0.1 * g, state["m"], grads)
     v = jax.tree.map(lambda v, g: 0.99 * v + 0.01 * g * g, state["v"], grads)
