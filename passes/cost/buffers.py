@@ -20,6 +20,7 @@ from bisect import bisect_left
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import TypeAlias
 
 from baechi_jax.ir.core import Value
 from baechi_jax.passes.cost.fusion import Kernels
@@ -99,6 +100,10 @@ class _Times:
     order: list[int]
 
 
+#: The operands that a conditional passes on, and its branches.
+Branches: TypeAlias = "tuple[list[int], list[Buffers]]"
+
+
 class Buffers:
     """Lifetimes of the buffers of ``kernels``.
 
@@ -106,7 +111,8 @@ class Buffers:
     themselves while they run; ``in_place`` those whose result takes over an operand, and which.
     ``carried`` maps the result of a loop to the operand that it starts from, and takes over too;
     ``filled`` are its results that start as zeros. ``loops`` are the kernels that become loops:
-    what they read is part of what they carry, which no other kernel takes over.
+    what they read is part of what they carry, which no other kernel takes over. ``branches`` are
+    the branches of kernels that are conditionals.
     """
 
     def __init__(
@@ -118,6 +124,7 @@ class Buffers:
         carried: Mapping[int, int],
         filled: Collection[int],
         loops: Collection[int],
+        branches: Mapping[int, Branches],
     ) -> None:
         self.kernels = kernels
         self.input_count = input_count
@@ -126,6 +133,7 @@ class Buffers:
         self.carried = carried
         self.filled = filled
         self.loops = loops
+        self.branches = branches
         buffers = len(kernels.sizes)
         self.maker = maker = [-1] * buffers
         for kernel, writes in enumerate(kernels.writes):
@@ -213,11 +221,32 @@ class Buffers:
                 copies_in.append(source)
                 if not ordered:
                     copies_out.add(result)
-            elif self.carried.get(result) == source or self.in_place.get(maker) == source:
+            elif self._written_over(maker, result, source):
                 continue
             elif maker in readers and not self.kernels.reads[maker].get(source, False):
                 copies_out.add(result)
         return copies_in, copies_out
+
+    def _written_over(self, kernel: int, result: int, source: int) -> bool:
+        """Whether a loop, a conditional or a kernel that works in place writes over ``source``.
+
+        A conditional does if all its branches can.
+        """
+        if self.carried.get(result) == source or self.in_place.get(kernel) == source:
+            return True
+        operands, bodies = self.branches.get(kernel, ([], []))
+        if operands.count(source) != 1:
+            return False
+        index, place = self.kernels.writes[kernel].index(result), operands.index(source)
+        return all(body._takes(index, place) for body in bodies)
+
+    def _takes(self, index: int, source: int) -> bool:
+        """Whether result ``index`` needs no copy where it shares memory with input ``source``."""
+        found = self.kernels.outputs[index]
+        if found < self.input_count:
+            return found == source
+        copies_in, copies_out = self._copies({found: source})
+        return not copies_in and not copies_out
 
     def _predecessors(self) -> list[int]:
         """Per kernel, a bit for each kernel that must run before it."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from baechi_jax.ir.core import Operation, Value
+from baechi_jax.ir.core import Block, Operation, Value
 from baechi_jax.ir.cost import Cost
-from baechi_jax.passes.cost.buffers import Buffers, donated_pairs
+from baechi_jax.passes.cost.buffers import Branches, Buffers, donated_pairs
 from baechi_jax.passes.cost.fusion import Kernels, find_kernels
 from baechi_jax.passes.cost.internal import internal_bytes
 from baechi_jax.passes.cost.lowering import Lowered, lower
@@ -57,6 +57,7 @@ def buffers_of(lowered: Lowered, kernels: Kernels) -> Buffers:
     carried: dict[int, int] = {}
     filled: set[int] = set()
     loops: set[int] = set()
+    branches: dict[int, Branches] = {}
     for kernel, nodes in enumerate(kernels.nodes):
         if not nodes:
             continue
@@ -72,10 +73,24 @@ def buffers_of(lowered: Lowered, kernels: Kernels) -> Buffers:
             found = _carried(op, lowered.reads[last], lowered.writes[last])
             carried.update(found)
             filled.update(result for result in lowered.writes[last] if result not in found)
+        if op.name == "jax.cond":
+            # The first operand chooses.
+            branches[kernel] = (lowered.reads[last][1:], [_buffers(b) for b in _blocks(op)])
         own = _own_bytes(op)
         if own:
             internal[kernel] = own
-    return Buffers(kernels, lowered.input_count, internal, in_place, carried, filled, loops)
+    return Buffers(
+        kernels, lowered.input_count, internal, in_place, carried, filled, loops, branches
+    )
+
+
+def _blocks(op: Operation) -> list[Block]:
+    return [block for region in op.regions for block in region.blocks]
+
+
+def _buffers(block: Block) -> Buffers:
+    lowered = lower(block.ops[:-1], block.arguments, block.terminator.operands)
+    return buffers_of(lowered, find_kernels(lowered))
 
 
 def _carried(op: Operation, reads: Sequence[int], writes: Sequence[int]) -> dict[int, int]:

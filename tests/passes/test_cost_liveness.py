@@ -211,6 +211,18 @@ def _same_pad_update(state: Any, g: jax.Array) -> Any:
     return [p - jnp.sign(p + m) for p, m in zip(params, moments)], sums
 
 
+def _skipped_update(state: Any, g: jax.Array, finite: jax.Array) -> Any:
+    """As of ``optax.apply_if_finite``: the moments are written over in both branches."""
+    (m, v, p), unused = state
+
+    def apply(m: jax.Array, v: jax.Array) -> Any:
+        m, v = 0.9 * m + 0.1 * g, 0.99 * v + 0.01 * g * g
+        return m / (jnp.sqrt(v) + 1e-8), m, v
+
+    update, m, v = lax.cond(finite, apply, lambda m, v: (jnp.zeros_like(m), m, v), m, v)
+    return ([m, v, p - update], unused)
+
+
 def _segment_softmax(x: jax.Array, segments: jax.Array) -> jax.Array:
     e = jnp.exp(x - jax.ops.segment_max(x, segments, 64)[segments])
     return e / jax.ops.segment_sum(e, segments, 64)[segments]
@@ -364,6 +376,11 @@ _CASES: dict[str, Case] = {
     "donated and read elsewhere": (
         _same_pad_update,
         (([_f(256, 512)] * 4, [_f(256, 512)] * 4), _f(512, 256)),
+        (0,),
+    ),
+    "update that may be skipped": (
+        _skipped_update,
+        (([_f(512, 512)] * 3, _f(512, 512)), _f(512, 512), _f(dtype="bool")),
         (0,),
     ),
     "segment sums": (
