@@ -209,6 +209,13 @@ class PlacementProblem:
         return StepGraph.condensed(self)
 
     @cached_property
+    def uncondensed(self) -> StepGraph:
+        """The graph with every tensor for itself."""
+        from baechi_jax.passes.simulate.condensed import StepGraph
+
+        return StepGraph.whole(self)
+
+    @cached_property
     def breadth_first(self) -> NDArray[np.int64]:
         """Place of each node in Kahn's order with a queue, first come, first served, ``[n]``."""
         from baechi_jax.passes.placement.flat import breadth_first

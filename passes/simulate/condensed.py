@@ -52,7 +52,7 @@ class StepGraph:
         """Tensors that are never sent collected; see the module docstring."""
         if problem.groups == problem.nodes:
             # Nothing is sure to lie together. What one node gives is seldom alike then.
-            return StepGraph.whole(problem)
+            return problem.uncondensed
         lists = problem.lists
         group, is_argument, persistent = lists.group, lists.is_argument, lists.persistent
         taker = _takers(lists)

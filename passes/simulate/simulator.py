@@ -32,7 +32,6 @@ from typing import TYPE_CHECKING
 from baechi_jax.passes.placement.errors import PlacementProblemError
 from baechi_jax.passes.simulate.channel import simulate_channel
 from baechi_jax.passes.simulate.compiled import simulate_compiled, worth_compiling
-from baechi_jax.passes.simulate.condensed import StepGraph
 from baechi_jax.passes.simulate.simulation import Simulation as Simulation
 from baechi_jax.passes.simulate.simulation import Transfer as Transfer
 
@@ -128,10 +127,8 @@ class _Run:
         self.problem = problem
         self.device = device = list(map(int, assignment))
         exact = memory_steps or transfer_order is not None
-        graph = StepGraph.whole(problem) if exact else problem.condensed
-        if not graph.suits(device):
-            graph = StepGraph.whole(problem)
-        self.graph = graph
+        graph = problem.uncondensed if exact else problem.condensed
+        self.graph = graph = graph if graph.suits(device) else problem.uncondensed
         self.lists = lists = graph.lists
         nodes, devices = problem.nodes, problem.devices
         if priority is not None:
@@ -184,14 +181,12 @@ class _Run:
         lists, device, home = self.lists, self.device, self.home
         for tensor in self.graph.crossing:
             here = home[tensor]
-            there: dict[int, list[int]] = {}
-            for reader in lists.readers[tensor]:
-                where = device[reader]
-                if where != here:
-                    there.setdefault(where, []).append(reader)
-            if not there:
+            away = [reader for reader in lists.readers[tensor] if device[reader] != here]
+            if not away:
                 continue
-            self.remote[tensor] = there
+            there = self.remote[tensor] = {}
+            for reader in away:
+                there.setdefault(device[reader], []).append(reader)
             of_argument = lists.is_argument[lists.producer[tensor]]
             for where, readers in there.items():
                 self.copy_left[tensor, where] = len(readers)
