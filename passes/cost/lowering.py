@@ -28,20 +28,14 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 
-from baechi_jax.ir.attributes import DictAttr
 from baechi_jax.ir.core import Operation, Value
 from baechi_jax.passes.cost.layout import (
     Facts,
-    conv_swaps,
-    dot_side,
     elementwise_kind,
-    identity,
     is_bitcast,
-    is_half,
     joins_rows,
     parameters,
     rows_come_last,
-    transposed_dot_side,
     type_facts,
 )
 from baechi_jax.passes.cost.primitives import (
@@ -55,6 +49,7 @@ from baechi_jax.passes.cost.primitives import (
     REDUCE,
     Kind,
 )
+from baechi_jax.passes.cost.products import lower_conv, lower_dot
 from baechi_jax.passes.cost.roofline import kind_of
 
 #: Kinds and operations for which ``is_bitcast`` need or must be asked.
@@ -163,7 +158,7 @@ class Lowering:
 
     def cut(self, value: Value, stack: int) -> None:
         """``value`` is one of the slices of ``stack``."""
-        self.out.node(MOVE, [stack], [self._result(value)], None)
+        self.out.node(MOVE, [stack], [self.new(value)], None)
 
     def result(self, value: Value) -> int:
         """What ``value`` is, to be returned: a constant is written out."""
@@ -211,7 +206,7 @@ class Lowering:
                     for result in results:
                         # The work of all is the first one's.
                         first = op if result is results[0] else None
-                        node(MOVE, list(reads), [self._result(result)], first)
+                        node(MOVE, list(reads), [self.new(result)], first)
                     continue
                 if len(results) != 1 or joins_rows(op):
                     kind = KERNEL
@@ -223,10 +218,10 @@ class Lowering:
                 continue
             elif kind is KERNEL:
                 if name == "jax.dot_general":
-                    self._dot(op, reads)
+                    lower_dot(self, op, reads)
                     continue
                 if name == "jax.conv_general_dilated":
-                    self._conv(op, reads)
+                    lower_conv(self, op, reads)
                     continue
                 if name.startswith("jax.scatter") and len(reads) == 3 and not rows_come_last(op):
                     reads[2] = self._copy_of(reads[2])
@@ -235,9 +230,10 @@ class Lowering:
                 if name == "jax.random_bits":
                     self._random_bits(op, reads)
                     continue
-            node(kind, reads, [self._result(result) for result in results], op)
+            node(kind, reads, [self.new(result) for result in results], op)
 
-    def _result(self, value: Value) -> int:
+    def new(self, value: Value) -> int:
+        """A new value for what an operation gives."""
         number = self.number[value] = self.out.value(type_facts(value.type))
         return number
 
@@ -259,7 +255,7 @@ class Lowering:
                 self.number[result] = self.number[operand]
             return
         for result in op.results:
-            self._result(result)
+            self.new(result)
 
     def _bitcast(self, op: Operation) -> None:
         source = self.number[op.operands[0]]
@@ -267,9 +263,10 @@ class Lowering:
         if source < 0 or op.operands[0].type == result.type or op.name == "jax.copy":
             self.number[result] = source
             return
-        self.number[result] = self._bitcast_of(source, type_facts(result.type), op)
+        self.number[result] = self.bitcast_of(source, type_facts(result.type), op)
 
-    def _bitcast_of(self, source: int, facts: Facts, op: Operation | None) -> int:
+    def bitcast_of(self, source: int, facts: Facts, op: Operation | None) -> int:
+        """``source`` under the shape of what ``op`` gives, or of ``facts``."""
         source = self.bare.get(source, source)
         shape = getattr(op.results[0].type, "shape", None) if op is not None else None
         key = (source, facts, shape)
@@ -447,96 +444,4 @@ class Lowering:
         facts = type_facts(op.results[0].type)
         words = [out.value((4 * facts[1], facts[1], facts[2], False)) for _ in range(2)]
         out.node(KERNEL, reads, words, op)
-        out.node(ELEMENTWISE, words, [self._result(op.results[0])], None)
-
-    def _dot(self, op: Operation, reads: list[int]) -> None:
-        key = identity(op, reads)
-        known = self.known.get(key)
-        if known is not None:
-            self.number[op.results[0]] = known
-            return
-        self._new_dot(op, reads)
-        self.known[key] = self.number[op.results[0]]
-
-    def _new_dot(self, op: Operation, reads: list[int]) -> None:
-        out = self.out
-        flat, plain = False, True
-        for side, operand in enumerate(op.operands[:2]):
-            if reads[side] < 0:
-                continue
-            lies = dot_side(op, side)
-            folded = transposed_dot_side(op, side)
-            if folded is not None:
-                source = self.number.get(folded[0], -1)
-                if source >= 0 and source != reads[side]:
-                    if (maker := out.producer[reads[side]]) >= 0:
-                        out.replaced.add(maker)
-                    reads[side], lies = source, folded[1]
-            flat = flat or lies.several
-            plain = plain and not (side == 0 and lies.swapped)
-            size, elements, rank, is_float = type_facts(operand.type)
-            half = is_half(operand)
-            if lies.copied or half:
-                size = 4 * elements if half else size
-                copy = out.value((size, elements, rank, is_float))
-                out.node(MOVE, [reads[side]], [copy], None)
-                reads[side] = copy
-            elif lies.flattened:
-                facts = (size, elements, rank, is_float)
-                reads[side] = self._bitcast_of(reads[side], facts, None)
-        result = op.results[0]
-        size, elements, rank, is_float = type_facts(result.type)
-        if plain:
-            out.plain_dots.add(len(out.kinds))
-        if is_half(result):
-            wide = out.value((4 * elements, elements, rank, is_float))
-            out.node(KERNEL, reads, [wide], op)
-            out.node(EXPENSIVE, [wide], [self._result(result)], None)
-            return
-        if not flat:
-            out.node(KERNEL, reads, [self._result(result)], op)
-            return
-        made = out.value((size, elements, rank, is_float))
-        out.node(KERNEL, reads, [made], op)
-        self.number[result] = self._bitcast_of(made, (size, elements, rank, is_float), op)
-
-    def _conv(self, op: Operation, reads: list[int]) -> None:
-        key = identity(op, reads)
-        known = self.known.get(key)
-        if known is not None:
-            self.number[op.results[0]] = known
-            return
-        self._new_conv(op, reads)
-        self.known[key] = self.number[op.results[0]]
-
-    def _new_conv(self, op: Operation, reads: list[int]) -> None:
-        out = self.out
-        numbers = op.attributes.get("dimension_numbers")
-        if not isinstance(numbers, DictAttr):
-            out.node(KERNEL, reads, [self._result(op.results[0])], op)
-            return
-        axes = len(numbers["lhs_spec"]) if isinstance(numbers["lhs_spec"], tuple) else 0
-        last = (0, axes - 1, *range(1, axes - 1))
-        kernel = (axes - 1, axes - 2, *range(axes - 2))
-        swapped = conv_swaps(op)
-        for side, wanted in enumerate((kernel, last) if swapped else (last, kernel)):
-            spec = numbers["lhs_spec" if side == 0 else "rhs_spec"]
-            half = is_half(op.operands[side])
-            # A kernel that changes places is read backwards.
-            copied = spec != wanted or half or (swapped and side == 1)
-            if reads[side] >= 0 and copied:
-                size, elements, rank, is_float = type_facts(op.operands[side].type)
-                copy = out.value((4 * elements if half else size, elements, rank, is_float))
-                out.node(MOVE, [reads[side]], [copy], None)
-                reads[side] = copy
-        result = op.results[0]
-        half = is_half(result)
-        if swapped:
-            last = (axes - 1, 0, *range(1, axes - 1))
-        if numbers["out_spec"] == last and not half:
-            out.node(KERNEL, reads, [self._result(result)], op)
-            return
-        size, elements, rank, is_float = type_facts(result.type)
-        made = out.value((4 * elements if half else size, elements, rank, is_float))
-        out.node(KERNEL, reads, [made], op)
-        out.node(EXPENSIVE if half else MOVE, [made], [self._result(result)], None)
+        out.node(ELEMENTWISE, words, [self.new(op.results[0])], None)
