@@ -19,8 +19,7 @@ Those are the rules of the project's model of communication, ``links``. Under ``
 of Baechi's authors, ``channel.py`` plays the step; it takes no orders.
 
 Plain lists and one heap, over the graph of ``condensed.py``: a few milliseconds for 300 tasks.
-``compiled.py`` plays larger problems,
-alike to the last bit, in a fraction of the time.
+``compiled.py`` plays larger problems, alike to the last bit, in a fraction of the time.
 """
 
 from __future__ import annotations
