@@ -39,11 +39,13 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 import jax
 import models
+from one_device import one_device_bytes
 
 import baechi_jax as baechi
 from baechi_jax.profiled import ProfileOptions, Profiler
 from baechi_jax.runtime.profile import Budget
 from baechi_jax.units import format_bytes
+from tests.zoo.examine import put
 
 DEVICES = 4
 
@@ -82,18 +84,6 @@ def cases() -> Iterator[Case]:
             yield Case(entry.name, entry.build, entry.share, entry.settings)
 
 
-def one_device_bytes(step: Any, arguments: Any) -> int:
-    """What ``jax.jit`` of ``step`` takes on one device."""
-    stats = jax.jit(step, donate_argnums=0).lower(*arguments).compile().memory_analysis()
-    assert stats is not None
-    return int(
-        stats.argument_size_in_bytes
-        + stats.output_size_in_bytes
-        - stats.alias_size_in_bytes
-        + stats.temp_size_in_bytes
-    )
-
-
 def measure(case: Case, devices: int, options: argparse.Namespace, folder: Path) -> dict[str, Any]:
     """Plan, then tasks and steps in turn."""
     step, arguments = case.build()
@@ -122,7 +112,7 @@ def measure(case: Case, devices: int, options: argparse.Namespace, folder: Path)
     profiler = Profiler(topology, here, ProfileOptions(1e9, folder=own), Budget(1e9, clock))
     profiler.measure_links()
     sampler = profiler.sampler(compiled.executor.tasks)
-    state, *rest = baechi.device_put(arguments, compiled.input_shardings[0])
+    state, *rest = put(arguments, compiled)
     for _ in range(2):
         state, *_ = jax.block_until_ready(compiled(state, *rest))
     seconds: list[float] = []

@@ -44,6 +44,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 import jax
 import models
 import numpy as np
+from one_device import one_device_bytes
 
 import baechi_jax as baechi
 from tests.zoo.examine import put
@@ -55,28 +56,6 @@ SHARE = 0.4
 #: Largest difference, relative to the largest value of an array, that counts as equal: sums in
 #: another order, through a few layers of float32.
 TOLERANCE = 2e-4
-
-
-def one_device_bytes(step: Any, arguments: Any) -> int:
-    """What ``jax.jit`` of ``step`` takes on one device.
-
-    Compiled for the leaves: ``jax.jit(step).lower`` builds the classes of the arguments around what
-    is no array, which some refuse.
-    """
-    leaves, tree = jax.tree.flatten(arguments)
-
-    def flat(*leaves: Any) -> list[Any]:
-        return jax.tree.leaves(step(*jax.tree.unflatten(tree, leaves)))
-
-    donated = tuple(range(len(jax.tree.leaves(arguments[0]))))
-    compiled = jax.jit(flat, donate_argnums=donated).lower(*leaves).compile()
-    stats: Any = compiled.memory_analysis()
-    return int(
-        stats.argument_size_in_bytes
-        + stats.output_size_in_bytes
-        - stats.alias_size_in_bytes
-        + stats.temp_size_in_bytes
-    )
 
 
 def difference(wanted: Any, found: Any) -> float:

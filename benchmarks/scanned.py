@@ -100,12 +100,12 @@ def train(limit: int, sizes: dict[str, int], placer: str, steps: int) -> dict[st
     }
 
 
-def one_device_bytes(sizes: dict[str, int]) -> int:
+def whole_bytes(sizes: dict[str, int]) -> int:
     """What ``jax.jit`` of the scanned model takes on one device."""
-    import memory
     import models
+    from one_device import one_device_bytes
 
-    return memory.one_device_bytes(*models.transformer(scanned=True, **sizes))
+    return one_device_bytes(*models.transformer(scanned=True, **sizes))
 
 
 def in_a_process(side: str, *arguments: str) -> Any:
@@ -135,7 +135,7 @@ def main() -> None:
     options = parser.parse_args()
     sizes = {name: getattr(options, name) for name in ("layers", "width", "length", "batch")}
     if options.side == "size":
-        print(json.dumps(one_device_bytes(sizes)))
+        print(json.dumps(whole_bytes(sizes)))
     elif options.side == "train":
         print(json.dumps(train(options.limit, sizes, options.placer, options.steps)))
     elif options.side is not None:
