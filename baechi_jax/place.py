@@ -41,6 +41,7 @@ from baechi_jax.options import (
 from baechi_jax.passes.cost.measured import MeasuredCosts
 from baechi_jax.passes.placement.errors import InfeasiblePlacementError
 from baechi_jax.passes.registry import Pass
+from baechi_jax.passes.simulate.timeline import Timeline
 from baechi_jax.passes.split_results import split_results
 from baechi_jax.placed_state import (
     Layers,
@@ -456,6 +457,7 @@ class PlacedFunction:
                     self._options.compile,
                     self._executables,
                     lambda known, repeated: self._plan_entry(entry, known, repeated),
+                    None if self._options.profile is None else self._learn,
                 )
                 if self._first is None:
                     self._first = entry
@@ -488,6 +490,12 @@ class PlacedFunction:
         found = plan_with_profile(plan, plan_again, Profiler(declared, devices, options), compile_)
         entry.costs, entry.kept = found.costs, found.compiled
         return found.plan
+
+    def _learn(self, tasks: Sequence[CompiledTask], step: Timeline) -> None:
+        """Keep what a real step tells of tasks that are not measured."""
+        options = self._options.profile
+        assert options is not None
+        Profiler(self._topology(), self._devices(), options).learn(tasks, [step])
 
     def _plan_entry(
         self, entry: _Entry, known: Known | None = None, repeated: Plan | None = None

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from baechi_jax.ir.core import Module, Operation
@@ -22,6 +23,7 @@ from baechi_jax.ir.types import unplaced
 from baechi_jax.passes.cost.calibration import Calibration, Sample, calibrate
 from baechi_jax.passes.cost.families import FAMILIES, family_seconds
 from baechi_jax.passes.cost.measured import MeasuredCosts
+from baechi_jax.passes.simulate.timeline import Timeline
 from baechi_jax.passes.tasks import device_of, tasks_of
 from baechi_jax.passes.use_measured_costs import retime, unmeasured
 from baechi_jax.plan import Plan
@@ -208,6 +210,24 @@ class Profiler:
         for kind, costs in new.items():
             self._add(kind, costs)
 
+    def learn(self, tasks: Sequence[CompiledTask], steps: Sequence[Timeline]) -> None:
+        """Keep what tasks that cannot be measured took in real ``steps``, in the median.
+
+        They have a loop whose length values decide, or an effect. They tell nothing of others.
+        """
+        took: dict[str, list[float]] = {}
+        for timeline in steps:
+            for event in timeline.events:
+                if event.kind == "task":
+                    took.setdefault(event.name, []).append(event.end_seconds - event.start_seconds)
+        for each in tasks:
+            task, name = each.operation, str(each.operation.attributes.get("sym_name", ""))
+            if name in took and not is_measurable(task) and is_told_by_fingerprint(task):
+                entry = TaskEntry(median(took[name]), len(took[name]), 0.0, {}, name)
+                structure, kind = key = self._key(each)
+                self._used[key] = entry
+                self._add(kind, Costs({structure: entry}))
+
     def _key(self, each: CompiledTask) -> tuple[str, str]:
         return fingerprint(each.operation), self._kind(device_of(each.operation))
 
@@ -259,7 +279,7 @@ class Profiler:
             entries = [entry for (_, own), entry in self._used.items() if own == kind]
             if not entries:
                 entries = list(self._known[kind].tasks.values())
-            samples = [Sample(entry.families, entry.seconds) for entry in entries]
+            samples = [Sample(each.families, each.seconds) for each in entries if each.families]
             launch = self.declared.device_of_kind(kind).launch_seconds
             found[kind] = calibrate(samples, launch)
         return found

@@ -10,12 +10,13 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import jax
 
 from baechi_jax.compiled_memory import compile_to_fit
 from baechi_jax.ir.trace import Trace
+from baechi_jax.passes.simulate.timeline import Timeline
 from baechi_jax.plan import Plan
 from baechi_jax.planner import Known
 from baechi_jax.runtime.compile import (
@@ -37,7 +38,6 @@ from baechi_jax.runtime.timing import measure_times
 
 if TYPE_CHECKING:
     from baechi_jax.ir.core import Module
-    from baechi_jax.passes.simulate.timeline import Timeline
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +96,10 @@ class Traced:
         return self._lower()
 
 
+#: Takes what a real step tells of its tasks.
+Learn: TypeAlias = Callable[[Sequence[CompiledTask], Timeline], None]
+
+
 class Lowered:
     """A planned function: nothing is compiled yet, and no device need be there."""
 
@@ -108,8 +112,10 @@ class Lowered:
         options: CompileOptions,
         cache: ExecutableCache,
         plan_again: Callable[[Known, Plan | None], Plan],
+        learn: Learn | None = None,
     ) -> None:
         self._plan_again = plan_again
+        self._learn = learn
         self._trace = trace
         self._split = split
         self._devices = devices
@@ -146,7 +152,9 @@ class Lowered:
                 fitted = compile_to_fit(self.plan, self._compile_tasks, self._plan_again)
                 self.plan = fitted.plan
                 executor = Executor(fitted.program, fitted.tasks, devices)
-                self._compiled = Compiled(self._trace, self.plan, self._split, executor)
+                self._compiled = Compiled(
+                    self._trace, self.plan, self._split, executor, self._learn
+                )
             return self._compiled
 
     def _compile_tasks(self, program: Program) -> list[CompiledTask]:
@@ -158,8 +166,16 @@ class Lowered:
 class Compiled:
     """A function ready to run on the devices of its plan."""
 
-    def __init__(self, trace: Trace, plan: Plan, split: Split, executor: Executor) -> None:
+    def __init__(
+        self,
+        trace: Trace,
+        plan: Plan,
+        split: Split,
+        executor: Executor,
+        learn: Learn | None = None,
+    ) -> None:
         self.plan = plan
+        self._learn = learn
         self.executor = executor
         self.in_tree = trace.in_tree
         self.out_tree = trace.out_tree
@@ -200,11 +216,14 @@ class Compiled:
         """Run one step and note when everything ends: its results, and the timeline.
 
         The timeline goes beside the predicted one in ``plan.report(path, timeline)``. The first
-        step after compiling is slower than those that follow.
+        step after compiling is slower than those that follow. With ``costs="profile"`` the next
+        plan knows from it how long tasks take that are never run on made-up values.
         """
         leaves, pending = self._checked(args, kwargs)
         placed, _ = self._placer.place(leaves, pending)
         results, timeline = measure_times(self.executor, [*self._constants, *placed])
+        if self._learn is not None:
+            self._learn(self.executor.tasks, timeline)
         return jax.tree.unflatten(self.out_tree, self._joiner.join(results)), timeline
 
     def pending(self, leaves: Sequence[Any]) -> list[int] | None:

@@ -10,10 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import baechi_jax as baechi
+from baechi_jax.ir.cost import Cost
 from baechi_jax.ir.topology import Device, Link, Topology
 from baechi_jax.passes.cost.measured import MeasuredCosts
 from baechi_jax.passes.tasks import tasks_of
@@ -72,6 +74,7 @@ _ANOTHER = """
 import sys
 sys.path.insert(0, sys.argv[1])
 import jax
+import jax.numpy as jnp
 jax.config.update("jax_num_cpu_devices", 8)
 from pathlib import Path
 import test_profiled
@@ -246,3 +249,45 @@ def test_a_repeated_plan_keeps_its_own_costs(tmp_path: Path) -> None:
     assert anew.module.attributes["baechi.decisions"] != decided
     repeated = placed._plan_entry(entry, Known(), plan)
     assert repeated.module.attributes["baechi.decisions"] == decided
+
+
+def _loop(params: dict[str, Any], x: Any) -> tuple[dict[str, Any], Any]:
+    """Turns as often as the values say: much oftener than the model takes for granted."""
+
+    def turn(carry: tuple[Any, Any]) -> tuple[Any, Any]:
+        count, y = carry
+        return count + 1, jnp.tanh(y @ params["w"])
+
+    _, y = jax.lax.while_loop(lambda carry: carry[0] < params["turns"], turn, (0, x))
+    return {**params, "w": params["w"] + jnp.mean(y)}, jnp.sum(y)
+
+
+def test_real_steps_tell_how_long_loops_take(tmp_path: Path) -> None:
+    params = {"w": np.eye(32, dtype=np.float32) / 2, "turns": np.int32(400)}
+    x = np.ones((16, 32), np.float32)
+
+    def placed() -> PlacedFunction:
+        topology = baechi.local_topology(devices=jax.devices()[:1])
+        return place(_loop, topology=topology, costs="profile", profile_folder=tmp_path)
+
+    def seconds(step: PlacedFunction) -> float:
+        (task,) = tasks_of(step.plan(params, x).module.main)
+        cost = task.attributes["baechi.cost"]
+        assert isinstance(cost, Cost)
+        return cost.seconds[0]
+
+    first = placed()
+    compiled = first.lower(params, x).compile()
+    compiled(params, x)
+    _, timeline = compiled.measure_times(params, x)
+    (event,) = [each for each in timeline.events if each.kind == "task"]
+    took = event.end_seconds - event.start_seconds
+    assert seconds(first) != took
+    # Whoever plans next knows it, in this process and in others.
+    again = placed()
+    assert seconds(again) == took
+    # It says nothing of other tasks, which the model knows how often they turn.
+    (path,) = cache_files(tmp_path)
+    learnt = read_costs(path)[0].tasks
+    assert [entry.families for entry in learnt.values() if entry.seconds == took] == [{}]
+    jax.tree.map(np.testing.assert_allclose, again(params, x), jax.jit(_loop)(params, x))
