@@ -222,10 +222,12 @@ class Profiler:
                     took.setdefault(event.name, []).append(event.end_seconds - event.start_seconds)
         for each in tasks:
             task, name = each.operation, str(each.operation.attributes.get("sym_name", ""))
-            if name in took and not is_measurable(task) and is_told_by_fingerprint(task):
-                entry = TaskEntry(median(took[name]), len(took[name]), 0.0, {}, name)
-                structure, kind = key = self._key(each)
-                self._used[key] = entry
+            if name not in took or is_measurable(task):
+                continue
+            entry = TaskEntry(median(took[name]), len(took[name]), 0.0, {}, name)
+            structure, kind = key = self._key(each)
+            self._used[key] = entry
+            if is_told_by_fingerprint(task):
                 self._add(kind, Costs({structure: entry}))
 
     def _key(self, each: CompiledTask) -> tuple[str, str]:
