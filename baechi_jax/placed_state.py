@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, TypeAlias
 
 from baechi_jax.ir.core import Module, Operation, Value
+from baechi_jax.ir.errors import PassError
 from baechi_jax.ir.function import (
     argument_attributes,
     result_attributes,
@@ -54,6 +55,22 @@ class PlacedLeaf:
     shape: tuple[int, ...]
     dtype: Any
     layers: Layers
+
+
+def placed_layers(function: Operation) -> tuple[Layers, ...]:
+    """Where each argument of a placed ``@main`` lies, those in pieces as one.
+
+    Raises PassError where one has no device.
+    """
+    runs: list[PlacedLayers] = []
+    pieces = argument_pieces(function)
+    for entry, piece in zip(argument_attributes(function), pieces, strict=True):
+        place = entry.get("baechi.devices")
+        if not isinstance(place, tuple) or len(place) != 1 or not isinstance(place[0], int):
+            raise PassError("an argument of the plan has no device (baechi.devices)")
+        start, stop = (0, None) if piece is None else (piece.start, piece.stop)
+        runs.append(PlacedLayers(start, stop, place[0]))
+    return tuple(tuple(runs[index] for index in members) for members in leaf_ranges(pieces))
 
 
 def device_of_layers(layers: Layers, piece: Piece | None) -> int | None:

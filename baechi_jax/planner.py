@@ -36,7 +36,7 @@ from baechi_jax.passes.plan_figures import device_memory, step_seconds, used_dev
 from baechi_jax.passes.registry import Pass
 from baechi_jax.passes.tasks import tasks_of
 from baechi_jax.passes.use_measured_costs import with_measured_costs
-from baechi_jax.placed_state import Layers, PinArguments, PlacedLayers, device_of_layers
+from baechi_jax.placed_state import Layers, PinArguments, device_of_layers, placed_layers
 from baechi_jax.stack_forms import plan_stacks
 from baechi_jax.units import format_bytes
 
@@ -247,15 +247,7 @@ def apply_decisions(
 def decisions_of(plan: Module) -> ApplyDecisions:
     """The decisions of a plan; raises PassError when it holds none."""
     decisions = plan.attributes.get("baechi.decisions")
-    arguments: list[PlacedLayers] = []
-    pieces = argument_pieces(plan.main)
-    for entry, piece in zip(argument_attributes(plan.main), pieces, strict=True):
-        place = entry.get("baechi.devices")
-        if not isinstance(place, tuple) or len(place) != 1 or not isinstance(place[0], int):
-            raise PassError("an argument of the plan has no device (baechi.devices)")
-        start, stop = (0, None) if piece is None else (piece.start, piece.stop)
-        arguments.append(PlacedLayers(start, stop, place[0]))
-    placed = tuple(tuple(arguments[index] for index in leaf) for leaf in leaves(pieces))
+    placed = placed_layers(plan.main)
     if not isinstance(decisions, DictAttr) or not all(
         isinstance(device, int) for device in decisions.values()
     ):

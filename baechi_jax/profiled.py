@@ -9,7 +9,7 @@ measured is taken, so that the result is never worse than the plan of the model 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -192,7 +192,7 @@ class Profiler:
 
     def take(self, sampler: Sampler) -> None:
         """Know what ``sampler`` found, and keep it in the cache."""
-        new: dict[str, Costs] = {}
+        entries: dict[tuple[str, str], tuple[Operation, TaskEntry]] = {}
         for (key, each), found in zip(sampler.tasks, sampler.samples.measurements, strict=True):
             if found is None:
                 continue
@@ -204,11 +204,8 @@ class Profiler:
                 _families(task, self.declared.device_of_kind(key[1])),
                 str(task.attributes.get("sym_name", "")),
             )
-            self._used[key] = entry
-            if is_told_by_fingerprint(task):
-                new.setdefault(key[1], Costs()).tasks[key[0]] = entry
-        for kind, costs in new.items():
-            self._add(kind, costs)
+            entries[key] = (task, entry)
+        self._keep(entries)
 
     def learn(self, tasks: Sequence[CompiledTask], steps: Sequence[Timeline]) -> None:
         """Keep what tasks that cannot be measured took in real ``steps``, in the median.
@@ -220,15 +217,24 @@ class Profiler:
             for event in timeline.events:
                 if event.kind == "task":
                     took.setdefault(event.name, []).append(event.end_seconds - event.start_seconds)
+        entries: dict[tuple[str, str], tuple[Operation, TaskEntry]] = {}
         for each in tasks:
             task, name = each.operation, str(each.operation.attributes.get("sym_name", ""))
             if name not in took or is_measurable(task):
                 continue
             entry = TaskEntry(median(took[name]), len(took[name]), 0.0, {}, name)
-            structure, kind = key = self._key(each)
+            entries[self._key(each)] = (task, entry)
+        self._keep(entries)
+
+    def _keep(self, entries: Mapping[tuple[str, str], tuple[Operation, TaskEntry]]) -> None:
+        """Know ``entries``, and those that a fingerprint tells in the cache as well."""
+        new: dict[str, Costs] = {}
+        for key, (task, entry) in entries.items():
             self._used[key] = entry
             if is_told_by_fingerprint(task):
-                self._add(kind, Costs({structure: entry}))
+                new.setdefault(key[1], Costs()).tasks[key[0]] = entry
+        for kind, costs in new.items():
+            self._add(kind, costs)
 
     def _key(self, each: CompiledTask) -> tuple[str, str]:
         return fingerprint(each.operation), self._kind(device_of(each.operation))

@@ -13,13 +13,12 @@ from dataclasses import replace
 from typing import Protocol, TypeVar
 
 from baechi_jax.ir.core import Module
-from baechi_jax.ir.function import argument_attributes
-from baechi_jax.ir.pieces import argument_pieces, leaves
+from baechi_jax.ir.pieces import argument_pieces
 from baechi_jax.passes.pipeline import parse_pipeline, print_pipeline
 from baechi_jax.passes.placement.errors import InfeasiblePlacementError
 from baechi_jax.passes.plan_figures import step_seconds, used_devices
 from baechi_jax.passes.unroll_scans import UnrollScans
-from baechi_jax.placed_state import Layers, PlacedLayers
+from baechi_jax.placed_state import Layers, placed_layers
 
 #: How much longer the predicted step may be when stacks become ordinary arrays by it: no more than
 #: predictions are off.
@@ -56,12 +55,14 @@ def plan_stacks(
     if len(used_devices(planned.module)) == 1:
         whole = _try(attempt, _without_unrolling(pipeline))
         return planned if whole is None or len(used_devices(whole.module)) > 1 else whole
-    limit = LONGER * step_seconds(planned.module)
+    limit, uneven = LONGER * step_seconds(planned.module), _uneven(planned.module)
+    if not uneven:
+        return planned
     for count in _piece_counts(planned.module, devices):
         found = _in_pieces(attempt, pipeline, count)
         if (
             found is not None
-            and _uneven(found.module) < _uneven(planned.module)
+            and _uneven(found.module) < uneven
             and step_seconds(found.module) <= limit
         ):
             return found
@@ -133,20 +134,7 @@ def _piece_counts(module: Module, devices: int) -> Iterator[int]:
 
 def _uneven(module: Module) -> int:
     """How many arguments lie on devices as no array over a mesh can."""
-    return sum(not _is_even(layers) for layers in _stacks(module))
-
-
-def _stacks(module: Module) -> Iterator[Layers]:
-    """Where the layers of each argument in pieces lie."""
-    entries, pieces = argument_attributes(module.main), argument_pieces(module.main)
-    for members in leaves(pieces):
-        layers: list[PlacedLayers] = []
-        for index in members:
-            piece, place = pieces[index], entries[index].get("baechi.devices")
-            if piece is not None and isinstance(place, tuple) and isinstance(place[0], int):
-                layers.append(PlacedLayers(piece.start, piece.stop, place[0]))
-        if layers:
-            yield tuple(layers)
+    return sum(not _is_even(each) for each in placed_layers(module.main) if len(each) > 1)
 
 
 def _is_even(layers: Layers) -> bool:

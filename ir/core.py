@@ -151,6 +151,11 @@ class Operation:
         return self.regions[0].blocks[0]
 
     @property
+    def blocks(self) -> list[Block]:
+        """The blocks of all regions."""
+        return [block for region in self.regions for block in region.blocks]
+
+    @property
     def parent_op(self) -> Operation | None:
         """The operation whose region holds this one."""
         region = self.parent.parent if self.parent is not None else None

@@ -66,102 +66,89 @@ class Sequences:
 
 def cut_alike(sequences: Sequences) -> list[list[tuple[int, int]]]:
     """For each group its pieces, as ranges ``(start, stop)`` of members, one or more."""
-    pieces = [[(0, len(keys))] for keys in sequences.keys]
-    #: Which pieces are chunks already, and stay whole.
-    chunks: set[tuple[int, int, int]] = set()
+    cutting = _Cutting(sequences)
     while True:
         best = _LEAST_SAVED - 1
         chosen: tuple[int, ...] = ()
-        for chunk in _candidates(sequences, pieces, chunks):
-            saved = _saved(sequences, pieces, chunks, chunk)
+        for chunk in cutting.candidates():
+            saved = cutting.saved(chunk)
             if saved > best:
                 best, chosen = saved, chunk
         if not chosen:
-            return pieces
-        pieces, found = _cut(sequences, pieces, chunks, chosen)
-        chunks |= found
+            return [[(each.start, each.stop) for each in pieces] for pieces in cutting.pieces]
+        cutting.cut(chosen)
 
 
-def _open(
-    pieces: Sequence[Sequence[tuple[int, int]]], chunks: set[tuple[int, int, int]]
-) -> Iterator[tuple[int, int, int]]:
-    """The pieces that may still be cut: their group, start and stop."""
-    for group, ranges in enumerate(pieces):
-        for start, stop in ranges:
-            if (group, start, stop) not in chunks:
-                yield group, start, stop
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """Members ``start`` to ``stop`` of a group; ``whole``: a chunk, which is not cut any more."""
+
+    start: int
+    stop: int
+    whole: bool = False
 
 
-def _candidates(
-    sequences: Sequences,
-    pieces: Sequence[Sequence[tuple[int, int]]],
-    chunks: set[tuple[int, int, int]],
-) -> Iterator[tuple[int, ...]]:
-    """Chunks that follow one another somewhere, each once: every rotation of every period."""
-    seen: set[tuple[int, ...]] = set()
-    for group, start, stop in _open(pieces, chunks):
-        keys = sequences.keys[group]
-        for period in range(1, min(LONGEST_CHUNK, (stop - start) // 2) + 1):
-            equal = 0  # keys in a row that come again one period later
-            for index in range(start, stop - period):
-                equal = equal + 1 if keys[index] == keys[index + period] else 0
-                if equal < period:
-                    continue
-                first = index + 1 - period
-                work = sum(sequences.launches[group][first : first + period])
-                chunk = tuple(keys[first : first + period])
-                if work >= LAUNCHES and chunk not in seen:
-                    seen.add(chunk)
-                    yield chunk
+class _Cutting:
+    """The pieces of each group while chunks are cut out of them."""
 
+    def __init__(self, sequences: Sequences) -> None:
+        self.sequences = sequences
+        self.pieces = [[_Piece(0, len(keys))] for keys in sequences.keys]
 
-def _saved(
-    sequences: Sequences,
-    pieces: Sequence[Sequence[tuple[int, int]]],
-    chunks: set[tuple[int, int, int]],
-    chunk: tuple[int, ...],
-) -> int:
-    """Operations that are compiled once less for each time that ``chunk`` comes again."""
-    count = ops = 0
-    for group, start, stop in _open(pieces, chunks):
-        for first in _places(sequences.keys[group], start, stop, chunk):
-            count += 1
-            ops = sum(sequences.ops[group][first : first + len(chunk)])
-    return (count - 1) * ops
+    def _open(self) -> Iterator[tuple[int, _Piece]]:
+        """The pieces that may still be cut, and their groups."""
+        for group, pieces in enumerate(self.pieces):
+            for piece in pieces:
+                if not piece.whole:
+                    yield group, piece
 
+    def candidates(self) -> Iterator[tuple[int, ...]]:
+        """Chunks that follow one another somewhere, each once: every rotation of every period."""
+        seen: set[tuple[int, ...]] = set()
+        for group, piece in self._open():
+            keys, launches = self.sequences.keys[group], self.sequences.launches[group]
+            for period in range(1, min(LONGEST_CHUNK, (piece.stop - piece.start) // 2) + 1):
+                equal = 0  # keys in a row that come again one period later
+                for index in range(piece.start, piece.stop - period):
+                    equal = equal + 1 if keys[index] == keys[index + period] else 0
+                    if equal < period:
+                        continue
+                    first = index + 1 - period
+                    chunk = tuple(keys[first : index + 1])
+                    if chunk not in seen and sum(launches[first : index + 1]) >= LAUNCHES:
+                        seen.add(chunk)
+                        yield chunk
 
-def _cut(
-    sequences: Sequences,
-    pieces: Sequence[Sequence[tuple[int, int]]],
-    chunks: set[tuple[int, int, int]],
-    chunk: tuple[int, ...],
-) -> tuple[list[list[tuple[int, int]]], set[tuple[int, int, int]]]:
-    """All pieces with ``chunk`` cut out of the open ones, and where it stands."""
-    found: set[tuple[int, int, int]] = set()
-    result: list[list[tuple[int, int]]] = []
-    for group, ranges in enumerate(pieces):
-        parts: list[tuple[int, int]] = []
-        for start, stop in ranges:
-            at = start
-            if (group, start, stop) not in chunks:
-                for first in _places(sequences.keys[group], start, stop, chunk):
+    def saved(self, chunk: tuple[int, ...]) -> int:
+        """Operations that are compiled once less for each time that ``chunk`` comes again."""
+        count = ops = 0
+        for group, piece in self._open():
+            for first in self._places(group, piece, chunk):
+                count += 1
+                ops = sum(self.sequences.ops[group][first : first + len(chunk)])
+        return (count - 1) * ops
+
+    def cut(self, chunk: tuple[int, ...]) -> None:
+        """Cut ``chunk`` out wherever it stands."""
+        for group, pieces in enumerate(self.pieces):
+            cut: list[_Piece] = []
+            for piece in pieces:
+                at = piece.start
+                for first in () if piece.whole else self._places(group, piece, chunk):
                     if first > at:
-                        parts.append((at, first))
+                        cut.append(_Piece(at, first))
                     at = first + len(chunk)
-                    parts.append((first, at))
-                    found.add((group, first, at))
-            if at < stop:
-                parts.append((at, stop))
-        result.append(parts)
-    return result, found
+                    cut.append(_Piece(first, at, whole=True))
+                if at < piece.stop:
+                    cut.append(_Piece(at, piece.stop, piece.whole))
+            self.pieces[group] = cut
 
-
-def _places(keys: Sequence[int], start: int, stop: int, chunk: tuple[int, ...]) -> Iterator[int]:
-    """Where ``chunk`` stands in ``keys[start:stop]``, from the left and without overlap."""
-    index = start
-    while index + len(chunk) <= stop:
-        if keys[index] == chunk[0] and tuple(keys[index : index + len(chunk)]) == chunk:
-            yield index
-            index += len(chunk)
-        else:
-            index += 1
+    def _places(self, group: int, piece: _Piece, chunk: tuple[int, ...]) -> Iterator[int]:
+        """Where ``chunk`` stands in ``piece``, from the left and without overlap."""
+        keys, index = self.sequences.keys[group], piece.start
+        while index + len(chunk) <= piece.stop:
+            if keys[index] == chunk[0] and tuple(keys[index : index + len(chunk)]) == chunk:
+                yield index
+                index += len(chunk)
+            else:
+                index += 1

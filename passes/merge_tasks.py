@@ -98,7 +98,8 @@ class MergeTasks(Pass):
             cut = cut_where_alike(base, groups, parts)
         excess, fitting = split_to_fit(base, cut, parts)
         if excess and len(cut) > len(groups):
-            excess, fitting = min((excess, fitting), split_to_fit(base, groups, parts))
+            tries = ((excess, fitting), split_to_fit(base, groups, parts))
+            _, fitting = min(tries, key=lambda each: each[0])
         return fitting
 
 

@@ -56,11 +56,10 @@ def internal_bytes(op: Operation) -> int:
 def _regions(op: Operation) -> int:
     from baechi_jax.passes.cost.loops import loop_bytes
 
-    blocks = [block for region in op.regions for block in region.blocks]
     if op.name in _LOOPS:
-        return loop_bytes(op, blocks)
+        return loop_bytes(op)
     # A branch makes the result itself.
-    return max(map(_branch_bytes, blocks), default=0) if op.name == "jax.cond" else 0
+    return max(map(_branch_bytes, op.blocks), default=0) if op.name == "jax.cond" else 0
 
 
 def _branch_bytes(block: Block) -> int:

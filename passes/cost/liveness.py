@@ -75,17 +75,13 @@ def buffers_of(lowered: Lowered, kernels: Kernels) -> Buffers:
             filled.update(result for result in lowered.writes[last] if result not in found)
         if op.name == "jax.cond":
             # The first operand chooses.
-            branches[kernel] = (lowered.reads[last][1:], [_buffers(b) for b in _blocks(op)])
+            branches[kernel] = (lowered.reads[last][1:], [_buffers(b) for b in op.blocks])
         own = _own_bytes(op)
         if own:
             internal[kernel] = own
     return Buffers(
         kernels, lowered.input_count, internal, in_place, carried, filled, loops, branches
     )
-
-
-def _blocks(op: Operation) -> list[Block]:
-    return [block for region in op.regions for block in region.blocks]
 
 
 def _buffers(block: Block) -> Buffers:

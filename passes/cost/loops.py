@@ -19,10 +19,10 @@ from baechi_jax.passes.cost.lowering import Lowering
 from baechi_jax.passes.cost.primitives import MOVE
 
 
-def loop_bytes(op: Operation, blocks: Sequence[Block]) -> int:
+def loop_bytes(op: Operation) -> int:
     """The most bytes that a turn of ``op``, a scan or a while loop, takes for itself."""
     most = 0
-    for block in blocks:
+    for block in op.blocks:
         results = block.terminator.operands
         if op.name == "jax.scan":
             turn = _scan_turn(op, block)

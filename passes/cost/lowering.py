@@ -49,7 +49,7 @@ from baechi_jax.passes.cost.primitives import (
     REDUCE,
     Kind,
 )
-from baechi_jax.passes.cost.products import lower_conv, lower_dot
+from baechi_jax.passes.cost.products import PRODUCTS, lower_product
 from baechi_jax.passes.cost.roofline import kind_of
 
 #: Kinds and operations for which ``is_bitcast`` need or must be asked.
@@ -217,11 +217,8 @@ class Lowering:
                 self._nothing(op)
                 continue
             elif kind is KERNEL:
-                if name == "jax.dot_general":
-                    lower_dot(self, op, reads)
-                    continue
-                if name == "jax.conv_general_dilated":
-                    lower_conv(self, op, reads)
+                if name in PRODUCTS:
+                    lower_product(self, op, reads)
                     continue
                 if name.startswith("jax.scatter") and len(reads) == 3 and not rows_come_last(op):
                     reads[2] = self._copy_of(reads[2])

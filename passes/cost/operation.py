@@ -76,9 +76,7 @@ def op_cost(op: Operation, devices: Sequence[Device], while_trips: int = WHILE_T
 
 
 def _region_work(op: Operation, devices: Sequence[Device], while_trips: int) -> Work:
-    bodies = [
-        _block_work(block, devices, while_trips) for region in op.regions for block in region.blocks
-    ]
+    bodies = [_block_work(block, devices, while_trips) for block in op.blocks]
     total = Work(0.0, 0.0, 0.0, [0.0] * len(devices))
     if op.name == "jax.cond":
         if bodies:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from baechi_jax.ir.attributes import DictAttr
-from baechi_jax.ir.core import Operation
+from baechi_jax.ir.core import Operation, Value
 from baechi_jax.passes.cost.layout import (
+    Facts,
     conv_swaps,
     dot_side,
     identity,
@@ -20,18 +22,20 @@ if TYPE_CHECKING:
     from baechi_jax.passes.cost.lowering import Lowering
 
 
-def lower_dot(to: Lowering, op: Operation, reads: list[int]) -> None:
-    """The nodes of a matrix product that reads ``reads``; none if an equal one is there."""
+def lower_product(to: Lowering, op: Operation, reads: list[int]) -> None:
+    """The nodes of a product or a convolution that reads ``reads``; none if an equal one is there.
+
+    ``op``: one of ``PRODUCTS``.
+    """
     key = identity(op, reads)
     known = to.known.get(key)
-    if known is not None:
-        to.number[op.results[0]] = known
-        return
-    _new_dot(to, op, reads)
-    to.known[key] = to.number[op.results[0]]
+    if known is None:
+        PRODUCTS[op.name](to, op, reads)
+        known = to.known[key] = to.number[op.results[0]]
+    to.number[op.results[0]] = known
 
 
-def _new_dot(to: Lowering, op: Operation, reads: list[int]) -> None:
+def _dot(to: Lowering, op: Operation, reads: list[int]) -> None:
     out = to.out
     flat, plain = False, True
     for side, operand in enumerate(op.operands[:2]):
@@ -47,45 +51,26 @@ def _new_dot(to: Lowering, op: Operation, reads: list[int]) -> None:
                 reads[side], lies = source, folded[1]
         flat = flat or lies.several
         plain = plain and not (side == 0 and lies.swapped)
-        size, elements, rank, is_float = type_facts(operand.type)
-        half = is_half(operand)
-        if lies.copied or half:
-            size = 4 * elements if half else size
-            copy = out.value((size, elements, rank, is_float))
-            out.node(MOVE, [reads[side]], [copy], None)
-            reads[side] = copy
+        if lies.copied or is_half(operand):
+            reads[side] = _copied(to, operand, reads[side])
         elif lies.flattened:
-            facts = (size, elements, rank, is_float)
-            reads[side] = to.bitcast_of(reads[side], facts, None)
+            reads[side] = to.bitcast_of(reads[side], type_facts(operand.type), None)
     result = op.results[0]
-    size, elements, rank, is_float = type_facts(result.type)
     if plain:
         out.plain_dots.add(len(out.kinds))
-    if is_half(result):
-        wide = out.value((4 * elements, elements, rank, is_float))
-        out.node(KERNEL, reads, [wide], op)
-        out.node(EXPENSIVE, [wide], [to.new(result)], None)
-        return
-    if not flat:
+    half = is_half(result)
+    if not half and not flat:
         out.node(KERNEL, reads, [to.new(result)], op)
         return
-    made = out.value((size, elements, rank, is_float))
+    made = out.value(_single(result))
     out.node(KERNEL, reads, [made], op)
-    to.number[result] = to.bitcast_of(made, (size, elements, rank, is_float), op)
+    if half:
+        out.node(EXPENSIVE, [made], [to.new(result)], None)
+    else:
+        to.number[result] = to.bitcast_of(made, type_facts(result.type), op)
 
 
-def lower_conv(to: Lowering, op: Operation, reads: list[int]) -> None:
-    """The nodes of a convolution that reads ``reads``; none if an equal one is there."""
-    key = identity(op, reads)
-    known = to.known.get(key)
-    if known is not None:
-        to.number[op.results[0]] = known
-        return
-    _new_conv(to, op, reads)
-    to.known[key] = to.number[op.results[0]]
-
-
-def _new_conv(to: Lowering, op: Operation, reads: list[int]) -> None:
+def _conv(to: Lowering, op: Operation, reads: list[int]) -> None:
     out = to.out
     numbers = op.attributes.get("dimension_numbers")
     if not isinstance(numbers, DictAttr):
@@ -97,14 +82,11 @@ def _new_conv(to: Lowering, op: Operation, reads: list[int]) -> None:
     swapped = conv_swaps(op)
     for side, wanted in enumerate((kernel, last) if swapped else (last, kernel)):
         spec = numbers["lhs_spec" if side == 0 else "rhs_spec"]
-        half = is_half(op.operands[side])
+        operand = op.operands[side]
         # A kernel that changes places is read backwards.
-        copied = spec != wanted or half or (swapped and side == 1)
+        copied = spec != wanted or is_half(operand) or (swapped and side == 1)
         if reads[side] >= 0 and copied:
-            size, elements, rank, is_float = type_facts(op.operands[side].type)
-            copy = out.value((4 * elements if half else size, elements, rank, is_float))
-            out.node(MOVE, [reads[side]], [copy], None)
-            reads[side] = copy
+            reads[side] = _copied(to, operand, reads[side])
     result = op.results[0]
     half = is_half(result)
     if swapped:
@@ -112,7 +94,26 @@ def _new_conv(to: Lowering, op: Operation, reads: list[int]) -> None:
     if numbers["out_spec"] == last and not half:
         out.node(KERNEL, reads, [to.new(result)], op)
         return
-    size, elements, rank, is_float = type_facts(result.type)
-    made = out.value((4 * elements if half else size, elements, rank, is_float))
+    made = out.value(_single(result))
     out.node(KERNEL, reads, [made], op)
     out.node(EXPENSIVE if half else MOVE, [made], [to.new(result)], None)
+
+
+def _copied(to: Lowering, operand: Value, value: int) -> int:
+    """A copy of ``value``, in single precision if ``operand`` has half."""
+    copy = to.out.value(_single(operand))
+    to.out.node(MOVE, [value], [copy], None)
+    return copy
+
+
+def _single(value: Value) -> Facts:
+    """The facts of ``value`` as a product computes it: half precision in single."""
+    size, elements, rank, is_float = type_facts(value.type)
+    return (4 * elements if is_half(value) else size, elements, rank, is_float)
+
+
+#: The operations that are lowered here.
+PRODUCTS: dict[str, Callable[[Lowering, Operation, list[int]], None]] = {
+    "jax.dot_general": _dot,
+    "jax.conv_general_dilated": _conv,
+}

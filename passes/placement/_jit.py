@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import TypeVar, cast
 
 from numba import njit
-from numba.core import event
+from numba.core.event import Event, Listener, register
 
 from baechi_jax.passes.placement.clock import leave_out
 
@@ -32,22 +32,22 @@ def inlined(function: _Function) -> _Function:
     return cast(_Function, njit(cache=True, forceinline=True)(function))
 
 
-class _Compiling(event.Listener):
+class _Compiling(Listener):
     """Takes the time of compilations out of the clock; one may run inside another."""
 
     def __init__(self) -> None:
         self._depth = 0
         self._began = 0.0
 
-    def on_start(self, event: event.Event) -> None:
+    def on_start(self, event: Event) -> None:
         if self._depth == 0:
             self._began = time.monotonic()
         self._depth += 1
 
-    def on_end(self, event: event.Event) -> None:
+    def on_end(self, event: Event) -> None:
         self._depth -= 1
         if self._depth == 0:
             leave_out(time.monotonic() - self._began)
 
 
-event.register("numba:compile", _Compiling())
+register("numba:compile", _Compiling())

@@ -89,7 +89,7 @@ def _examine(
     entry: Entry, step: Any, arguments: tuple[Any, ...], share: float, steps: int
 ) -> Outcome:
     again = jax.tree.map(lambda array: array.copy(), arguments)  # both runs donate
-    jitted, whole = _jitted(step, arguments)
+    jitted, whole = jit_leaves(step, arguments)
     shaken, _ = _run(jitted, shake(arguments), steps)
     wanted, one_device_seconds = _run(jitted, arguments, steps)
 
@@ -133,7 +133,7 @@ def _examine(
     )
 
 
-def _jitted(step: Any, arguments: tuple[Any, ...]) -> tuple[Any, int]:
+def jit_leaves(step: Any, arguments: tuple[Any, ...]) -> tuple[Any, int]:
     """``jax.jit(step, donate_argnums=0)``, compiled, and the bytes that it takes on one device.
 
     Compiled for the leaves: ``jax.jit(step).lower`` builds the classes of the arguments around what
@@ -171,8 +171,8 @@ def put(arguments: tuple[Any, ...], compiled: Any) -> tuple[Any, ...]:
         leaves, tree = jax.tree.flatten(arguments)
         wanted = compiled.program.arguments[-len(leaves) :]
         devices = jax.devices()
-        put = [jax.device_put(leaf, devices[w.device]) for leaf, w in zip(leaves, wanted)]
-        return tuple(jax.tree.unflatten(tree, put))
+        moved = [jax.device_put(leaf, devices[w.device]) for leaf, w in zip(leaves, wanted)]
+        return tuple(jax.tree.unflatten(tree, moved))
     return tuple(baechi.device_put(arguments, shardings))
 
 
