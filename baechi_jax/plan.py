@@ -125,15 +125,19 @@ class Plan:
         return f"<Plan of {self.name} on {used} of {self.topology.size} devices>"
 
     def report(self, path: str | Path, measured: Timeline | None = None) -> None:
-        """Write the plan as one HTML page that stands alone.
+        """Write the plan as one HTML page that stands alone, and beside it as a trace.
 
-        ``measured``: a step of this plan as it ran (``Compiled.measure_times``), to be shown beside
-        the predicted one. Raises ValueError for a step of another plan.
+        The trace of ``plan.html`` is ``plan.trace.json``, as ``perfetto`` writes it. ``measured``:
+        a step of this plan as it ran (``Compiled.measure_times``), to be shown beside the predicted
+        one. Raises ValueError for a step of another plan.
         """
         from baechi_jax.report.build import build_view
         from baechi_jax.report.html import write_html
+        from baechi_jax.report.perfetto import trace_beside, write_perfetto
 
-        write_html(build_view(self.module, self.name, measured), path)
+        view = build_view(self.module, self.name, measured)
+        write_html(view, path)
+        write_perfetto(view, trace_beside(path))
 
     def perfetto(self, path: str | Path, measured: Timeline | None = None) -> None:
         """Write the plan as a trace for ui.perfetto.dev; ``measured`` as for ``report``."""

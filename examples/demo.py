@@ -25,8 +25,6 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 import baechi_jax as baechi
-from baechi_jax.report.build import build_view
-from baechi_jax.report.perfetto import write_perfetto
 from baechi_jax.units import format_bytes, format_seconds
 
 DEVICES = 4
@@ -114,7 +112,6 @@ def main() -> None:
 def write(plan: baechi.Plan, folder: Path) -> None:
     """Leave the report, the trace and the plan in ``folder``."""
     plan.report(folder / "plan.html")
-    write_perfetto(build_view(plan.module, plan.name), folder / "plan.trace.json")
     plan.save(folder / "plan.mlir")
 
 

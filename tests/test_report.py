@@ -16,11 +16,12 @@ from baechi_jax.ir.location import Location
 from baechi_jax.ir.parser import parse_module
 from baechi_jax.ir.topology import Topology
 from baechi_jax.passes.registry import find_pass
+from baechi_jax.plan import Plan
 from baechi_jax.report.build import build_view
 from baechi_jax.report.html import TABLE_ROWS, render_html, write_html
 from baechi_jax.report.layers import layer_names, phase_of, scopes
 from baechi_jax.report.memory import memory_steps
-from baechi_jax.report.perfetto import trace_events, write_perfetto
+from baechi_jax.report.perfetto import trace_beside, trace_events, write_perfetto
 from baechi_jax.report.summary import caption, render_text, summary_table
 from baechi_jax.report.view import (
     DeviceView,
@@ -303,6 +304,27 @@ def test_the_trace_has_processes_threads_spans_arrows_and_counters(tmp_path: Pat
     assert start["id"] == finish["id"]
     assert (start["pid"], finish["pid"]) == (0, 1)
     assert {e["pid"] for e in events if e["ph"] == "C"} == {0, 1}
+
+
+@pytest.mark.parametrize(
+    ("report", "trace"),
+    [
+        ("plan.html", "plan.trace.json"),
+        ("out/step.2.htm", "out/step.2.trace.json"),
+        ("v1.2", "v1.2.trace.json"),
+    ],
+)
+def test_where_the_trace_of_a_report_goes(report: str, trace: str) -> None:
+    assert trace_beside(report) == Path(trace)
+
+
+def test_a_plan_leaves_its_trace_beside_its_report(tmp_path: Path) -> None:
+    plan = Plan(planned(), "f")
+    plan.report(tmp_path / "plan.html")
+    plan.perfetto(tmp_path / "other.json")
+    beside = (tmp_path / "plan.trace.json").read_text(encoding="utf-8")
+    assert beside == (tmp_path / "other.json").read_text(encoding="utf-8")
+    assert "<!doctype html>" in (tmp_path / "plan.html").read_text(encoding="utf-8")
 
 
 def test_every_event_has_what_the_format_asks_for() -> None:

@@ -20,8 +20,16 @@ def output_options(command: Any) -> Any:
     """The options that say what to write about a plan."""
     for option in (
         click.option("--json", "as_json", is_flag=True, help="Print figures as JSON, no table."),
-        click.option("--trace", type=OUTPUT, help="Write a Perfetto (Chrome) trace, JSON."),
-        click.option("--report", type=OUTPUT, help="Write the report, one HTML page."),
+        click.option(
+            "--trace",
+            type=OUTPUT,
+            help="Write a Perfetto (Chrome) trace, JSON; by default beside the report.",
+        ),
+        click.option(
+            "--report",
+            type=OUTPUT,
+            help="Write the report, one HTML page, and beside plan.html its plan.trace.json.",
+        ),
     ):
         command = option(command)
     return command
@@ -35,6 +43,7 @@ def say(text: str) -> None:
 def show_plan(plan: Plan, report: Path | None, trace: Path | None, as_json: bool) -> None:
     """Write what was asked for, and print the table or the figures."""
     from baechi_jax.report.build import build_view
+    from baechi_jax.report.perfetto import trace_beside, write_perfetto
 
     view = build_view(plan.module, plan.name)
     if report is not None:
@@ -42,9 +51,8 @@ def show_plan(plan: Plan, report: Path | None, trace: Path | None, as_json: bool
 
         write_html(view, report)
         say(f"report: {report}")
+        trace = trace or trace_beside(report)
     if trace is not None:
-        from baechi_jax.report.perfetto import write_perfetto
-
         write_perfetto(view, trace)
         say(f"trace: {trace}")
     if as_json:

@@ -22,6 +22,13 @@ def write_perfetto(view: PlanView, path: str | Path) -> None:
     write_text_atomically(path, json.dumps(trace_events(view), separators=(",", ":")))
 
 
+def trace_beside(report: str | Path) -> Path:
+    """The trace of the report ``plan.html``: ``plan.trace.json`` in the same folder."""
+    path = Path(report)
+    stem = path.stem if path.suffix in (".html", ".htm") else path.name
+    return path.with_name(f"{stem}.trace.json")
+
+
 def trace_events(view: PlanView) -> dict[str, Any]:
     """The trace as JSON data."""
     events: list[dict[str, Any]] = []

@@ -121,6 +121,25 @@ def test_plan_prints_a_table_and_writes_what_is_asked_for(folder: Path) -> None:
     assert "plan.html" not in result.stdout
 
 
+def test_a_report_has_its_trace_beside_it(folder: Path) -> None:
+    saved = folder / "plan.mlir"
+    made = plan(folder, "--report", folder / "plan.html", "--save", saved)
+    assert made.exit_code == 0, made.output
+    assert json.loads((folder / "plan.trace.json").read_text(encoding="utf-8"))["traceEvents"]
+    assert "trace: " in made.stderr
+    # Elsewhere when told so, and then nothing beside the report.
+    (folder / "out").mkdir()
+    page, chosen = folder / "out" / "page.html", folder / "chosen.json"
+    shown = run("show", saved, "--report", page, "--trace", chosen)
+    assert shown.exit_code == 0, shown.output
+    assert chosen.read_bytes() == (folder / "plan.trace.json").read_bytes()
+    assert [path.name for path in page.parent.iterdir()] == ["page.html"]
+    # No report, no trace.
+    bare = plan(folder)
+    assert bare.exit_code == 0, bare.output
+    assert "trace: " not in bare.stderr
+
+
 def test_plan_as_json(folder: Path) -> None:
     result = plan(folder, "--json")
     assert result.exit_code == 0, result.output
