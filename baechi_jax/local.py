@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 
 from baechi_jax.ir.errors import TopologyError
 from baechi_jax.ir.topology import Device, Link, Topology
+from baechi_jax.runtime.errors import DeviceError
 from baechi_jax.units import format_bytes, parse_bytes
 
 if TYPE_CHECKING:
@@ -131,29 +132,73 @@ def local_topology(
 
 
 def devices_of(topology: Topology) -> tuple[jax.Device, ...]:
-    """The JAX device of each device of ``topology``: by name (``cpu:3``), else in order.
+    """The JAX device of each device of ``topology``: by its name, else in order.
 
-    Fewer than the topology has when this process has fewer; compiling then says so.
+    A name is a platform and an id: ``cpu:3``, ``gpu:0``, also ``cuda:0`` or ``rocm:0`` where JAX
+    runs on that. Other names are for people. Where no name says a device, none of those named is
+    here or two are the same, the topology's devices are those of their platform in order (of JAX's
+    default platform where no name says one).
+
+    Fewer than the topology has when this process has fewer; compiling then says so. Raises
+    DeviceError when some of the named devices are here and others are not, and when the process has
+    no device of a platform that is named.
     """
     import jax
 
-    here = {f"{device.platform}:{device.id}": device for device in _all_devices(topology)}
-    named = [here.get(device.name) for device in topology.devices]
-    found = [device for device in named if device is not None]
-    if len(found) == topology.size and len(set(found)) == topology.size:
-        return tuple(found)
-    return tuple(jax.local_devices()[: topology.size])
+    names = [device.name for device in topology.devices]
+    platforms = [_platform(name) for name in names]
+    pools = {platform: _devices_on(platform) for platform in dict.fromkeys(platforms) if platform}
+    here = {
+        f"{platform}:{device.id}": device for platform, pool in pools.items() for device in pool
+    }
+    found = [here.get(name) for name in names]
+    known = [device for device in found if device is not None]
+    if known and len({id(device) for device in known}) == len(known):
+        all_here = all(len(known) == len(pool) for pool in pools.values())
+        if len(known) == topology.size or (all_here and known == found[: len(known)]):
+            return tuple(known)
+        raise _not_here(topology, [index for index, device in enumerate(found) if device is None])
+    empty = [index for index, platform in enumerate(platforms) if pools.get(platform) == []]
+    if empty:
+        raise _not_here(topology, empty)
+    pools[""] = jax.local_devices()
+    in_order = {platform: iter(pool) for platform, pool in pools.items()}
+    taken: list[jax.Device] = []
+    for platform in platforms:
+        device = next(in_order[platform], None)
+        if device is None or device in taken:
+            break
+        taken.append(device)
+    return tuple(taken)
 
 
-def _all_devices(topology: Topology) -> list[jax.Device]:
+def _platform(name: str) -> str:
+    """The platform in the name of a JAX device, empty for another name."""
+    match = re.fullmatch(r"(cpu|gpu|cuda|rocm|oneapi|tpu):\d+", name)
+    return match[1] if match else ""
+
+
+def _devices_on(platform: str) -> list[jax.Device]:
+    """Devices of this process on ``platform``, which may be one of JAX's aliases."""
     import jax
 
-    found = list(jax.local_devices())
-    platforms = {device.name.partition(":")[0] for device in topology.devices}
-    for platform in sorted(platforms - {device.platform for device in found} - {""}):
-        with contextlib.suppress(RuntimeError):
-            found += jax.local_devices(backend=platform)
-    return found
+    with contextlib.suppress(RuntimeError):
+        return list(jax.local_devices(backend=platform))
+    return []
+
+
+def _not_here(topology: Topology, missing: Sequence[int]) -> DeviceError:
+    import jax
+
+    here = ", ".join(f"{device.platform}:{device.id}" for device in jax.local_devices())
+    wanted = ", ".join(
+        f"{index} ({topology.devices[index].name or 'no name'})" for index in missing
+    )
+    return DeviceError(
+        f"this process has no device for {wanted} of the topology; it has {here}. Give the "
+        "topology the names of devices that are here, or say which to run on: "
+        "baechi.place(..., devices=[...])"
+    )
 
 
 def repeated(topology: Topology, count: int) -> Topology:

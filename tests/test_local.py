@@ -2,6 +2,7 @@
 
 import logging
 import types
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -9,8 +10,9 @@ import pytest
 
 import baechi_jax.local as local
 from baechi_jax.ir.errors import TopologyError
-from baechi_jax.ir.topology import Topology
-from baechi_jax.local import local_topology, speed_of
+from baechi_jax.ir.topology import Device, Topology
+from baechi_jax.local import devices_of, local_topology, speed_of
+from baechi_jax.runtime.errors import DeviceError
 from baechi_jax.units import format_bytes, format_count, format_seconds, parse_bytes
 
 
@@ -170,3 +172,69 @@ def test_an_unknown_gpu_is_a_visible_choice(caplog: pytest.LogCaptureFixture) ->
         topology = local_topology(devices=[_gpu(0, "Frobnicator 9000", 1 << 30)])
     assert topology.devices[0].kind == "frobnicator-9000"
     assert "speed of 'Frobnicator 9000' is not in the table" in caplog.text
+
+
+# The devices of a topology ------------------------------------------------------------------------
+
+
+def _machine(monkeypatch: pytest.MonkeyPatch, gpus: int, cpus: int) -> None:
+    """A process with CUDA devices (where there are any, JAX's default) and CPU devices."""
+    cpu = [types.SimpleNamespace(platform="cpu", id=index) for index in range(cpus)]
+    gpu = [_gpu(index, "Tesla T4", 15 << 30) for index in range(gpus)]
+    pools = {"cpu": cpu, "gpu": gpu, "cuda": gpu, None: gpu or cpu}
+
+    def local_devices(*, backend: str | None = None) -> list[Any]:
+        if not pools.get(backend):
+            raise RuntimeError(f"Unknown backend {backend}")
+        return list(pools[backend])
+
+    monkeypatch.setattr(jax, "local_devices", local_devices)
+
+
+def _named(*names: str) -> Topology:
+    return replace(Topology.uniform(len(names)), devices=tuple(Device(name=name) for name in names))
+
+
+@pytest.mark.parametrize(
+    ("gpus", "cpus", "names", "found"),
+    [
+        (4, 1, ["cuda:3", "cuda:1"], ["gpu:3", "gpu:1"]),
+        (4, 1, ["gpu:3", "cuda:1"], ["gpu:3", "gpu:1"]),
+        (2, 1, ["cuda:0", "cpu:0"], ["gpu:0", "cpu:0"]),
+        (2, 1, ["cpu:0", "gpu:1"], ["cpu:0", "gpu:1"]),
+        # For people, or none.
+        (2, 1, ["left", "right"], ["gpu:0", "gpu:1"]),
+        (0, 2, ["", ""], ["cpu:0", "cpu:1"]),
+        # None of these is here, or they say nothing: the devices of their platform in order.
+        (2, 1, ["cuda:6", "cuda:7"], ["gpu:0", "gpu:1"]),
+        (2, 2, ["cpu:8", "cpu:9"], ["cpu:0", "cpu:1"]),
+        (2, 2, ["cpu:1", "cpu:1"], ["cpu:0", "cpu:1"]),
+        # Fewer than the topology has: compiling says so where the plan needs more.
+        (0, 2, ["cpu:0", "cpu:1", "cpu:2"], ["cpu:0", "cpu:1"]),
+        (2, 1, ["", "", ""], ["gpu:0", "gpu:1"]),
+    ],
+)
+def test_names_say_which_devices_to_run_on(
+    monkeypatch: pytest.MonkeyPatch, gpus: int, cpus: int, names: list[str], found: list[str]
+) -> None:
+    _machine(monkeypatch, gpus, cpus)
+    assert [f"{d.platform}:{d.id}" for d in devices_of(_named(*names))] == found
+
+
+@pytest.mark.parametrize(
+    ("gpus", "names", "missing"),
+    [
+        (2, ["cuda:0", "cuda:3"], r"1 \(cuda:3\)"),
+        (0, ["cuda:0", "cpu:0"], r"0 \(cuda:0\)"),
+        (0, ["cpu:0", "cuda:0"], r"1 \(cuda:0\)"),
+        (2, ["cuda:0", "rocm:1"], r"1 \(rocm:1\)"),
+        (2, ["cuda:0", ""], r"1 \(no name\)"),
+        (0, ["gpu:0", "gpu:1"], r"0 \(gpu:0\), 1 \(gpu:1\)"),
+    ],
+)
+def test_other_devices_never_stand_in_for_those_that_are_named(
+    monkeypatch: pytest.MonkeyPatch, gpus: int, names: list[str], missing: str
+) -> None:
+    _machine(monkeypatch, gpus, cpus=1)
+    with pytest.raises(DeviceError, match=f"no device for {missing} of the topology; it has"):
+        devices_of(_named(*names))
