@@ -1,8 +1,4 @@
-"""A checkpoint of placed state, by orbax: each array comes back on its own device.
-
-orbax-checkpoint brings fourteen packages with it (tensorstore among them), so the tests do not ask
-for it: ``pip install orbax-checkpoint`` to run this.
-"""
+"""A checkpoint of placed state, by orbax: each array comes back on its own device."""
 
 from __future__ import annotations
 
@@ -12,7 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pytest
+import orbax.checkpoint as ocp
 
 import baechi_jax as baechi
 from baechi_jax.ir.topology import Topology
@@ -28,15 +24,13 @@ def step(state: Any, x: Any) -> Any:
         return {"layers": layers, "count": state["count"] + 1}, jnp.sum(x)
 
 
-@pytest.mark.filterwarnings("ignore")  # orbax warns of JAX's and of its own API
 def test_restore_to_the_devices_of_a_plan(tmp_path: Path) -> None:
-    orbax = pytest.importorskip("orbax.checkpoint", reason="needs orbax-checkpoint")
     fn = baechi.place(step, topology=Topology.uniform(2), placer="expert")
     keys = jax.random.split(jax.random.key(0), 2)
     state = {"layers": [jax.random.normal(key, (8, 8)) for key in keys], "count": jnp.int32(0)}
     x = jnp.ones((2, 8))
     trained, _ = fn(state, x)
-    with orbax.StandardCheckpointer() as checkpointer:
+    with ocp.StandardCheckpointer() as checkpointer:
         checkpointer.save(tmp_path / "state", trained)
         checkpointer.wait_until_finished()
         # As a new process would: from shapes alone.

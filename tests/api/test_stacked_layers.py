@@ -9,6 +9,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+import orbax.checkpoint as ocp
 import pytest
 
 import baechi_jax as baechi
@@ -155,11 +156,9 @@ def test_plain_checkpoint(
     check(restored, state)
 
 
-@pytest.mark.filterwarnings("ignore")  # orbax warns of JAX's and of its own API
 def test_orbax_checkpoint(
     train: PlacedFunction, initialise: PlacedFunction, tmp_path: Path
 ) -> None:
-    orbax = pytest.importorskip("orbax.checkpoint", reason="needs orbax-checkpoint")
     state = initialise(jax.random.key(0))
     # An uneven leaf for certain, and one over a mesh.
     runs = [baechi.StackedArray.of([state["params"]["b"][i][None] for i in range(LAYERS)])]
@@ -167,7 +166,7 @@ def test_orbax_checkpoint(
     even = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("layers"))
     state = {**state, "uneven": runs[0], "even": baechi.device_put(runs[0], even)}
     shardings = jax.tree.map(lambda leaf: leaf.sharding, state)
-    with orbax.StandardCheckpointer() as checkpointer:
+    with ocp.StandardCheckpointer() as checkpointer:
         checkpointer.save(tmp_path / "state", state)
         checkpointer.wait_until_finished()
         shapes = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), state)

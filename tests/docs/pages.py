@@ -3,8 +3,7 @@
 A block's first line says what is done with it:
 
 - ``python``: it is run, all of them in one process; ``sh``: it is run by bash.
-- ``python train.py``: it is written to that file. ``python needs orbax``: it is run where there is
-  such a module.
+- ``python train.py``: it is written to that file.
 - ``output``: what the block before it prints; ``output some``: the same, but for what lies between
   the first and the last line; ``output varies``: the same, but for numbers, units, spaces and the
   placer's name.
@@ -13,7 +12,6 @@ A block's first line says what is done with it:
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import re
@@ -89,10 +87,7 @@ def run_page(page: Path, folder: Path, timeout_seconds: float = 600) -> list[Sho
     blocks: list[tuple[str, str]] = []
     expected: list[tuple[int, str, str]] = []
     for kind, name, content in _BLOCK.findall(text):
-        if name.startswith("needs "):
-            if importlib.util.find_spec(name.removeprefix("needs ")) is not None:
-                blocks.append((kind, content))
-        elif name and kind != "output":
+        if name and kind != "output":
             (folder / name).write_text(content, encoding="utf-8")
         elif kind in ("python", "sh"):
             blocks.append((kind, content))

@@ -62,10 +62,6 @@ print("three")
 ```output HOW
 SHOWN
 ```
-
-```python needs no_such_module
-1 / 0
-```
 """
 
 
