@@ -17,6 +17,9 @@ from baechi_jax.plan import Plan
 from baechi_jax.planner import pipeline_text
 from baechi_jax.profiled import ProfileOptions
 
+#: The most that measuring takes unless the caller says otherwise.
+PROFILE_SECONDS = 30.0
+
 
 def topology_option(given: Topology | str | Path | None) -> Topology | None:
     """A topology, or the one in a file; raises TopologyError for a file that holds none."""
@@ -96,6 +99,9 @@ def costs_option(
     if not 0 <= seconds < float("inf"):
         raise ValueError(f"profile_seconds must be finite and not negative, found {seconds}")
     if costs == "analytic":
+        if folder is not None or seconds != PROFILE_SECONDS:
+            option = "profile_seconds" if folder is None else "profile_folder"
+            raise ValueError(f"{option} is only for costs='profile'; the model measures nothing")
         return None
     return ProfileOptions(
         float(seconds),

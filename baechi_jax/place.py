@@ -31,6 +31,7 @@ from baechi_jax.ir.topology import Topology
 from baechi_jax.ir.trace import Trace, trace
 from baechi_jax.local import devices_of, local_topology
 from baechi_jax.options import (
+    PROFILE_SECONDS,
     costs_option,
     devices_option,
     folder_option,
@@ -51,8 +52,9 @@ from baechi_jax.placed_state import (
     PlacedLeaf,
     Wanted,
     leaves_like,
+    misplaced,
 )
-from baechi_jax.plan import Plan, check_matches
+from baechi_jax.plan import Plan, PlanMismatchError, check_matches
 from baechi_jax.planner import Known, PlannerOptions, apply_decisions, plan_module
 from baechi_jax.profiled import ProfileOptions, Profiler, plan_with_profile
 from baechi_jax.retraces import Retraces
@@ -139,7 +141,7 @@ def place(
     compile_threads: int | None = None,
     progress: bool | None = None,
     costs: str = "analytic",
-    profile_seconds: float = 30.0,
+    profile_seconds: float = PROFILE_SECONDS,
     profile_folder: str | Path | None = None,
 ) -> Any:
     """Place ``fn`` over several devices: ``@place``, ``@place(...)`` or ``place(fn, ...)``.
@@ -147,22 +149,24 @@ def place(
     - ``topology``: the machine, a ``Topology`` or its file; by default the devices at hand.
     - ``placer``: ``auto``, ``m-topo``, ``m-etf``, ``m-sct``, ``milp``, ``expert``, ...
     - ``pipeline``: the passes to run instead of the default ones.
-    - ``donate_argnums``, ``donate_argnames``, ``static_argnums``, ``static_argnames``: as for
-      ``jax.jit``. What ``jax.jit`` or ``place`` was told of ``fn`` holds where they are left out.
+    - ``donate_argnums``, ``donate_argnames``, ``static_argnums``, ``static_argnames``,
+      ``compiler_options``: as for ``jax.jit``. What ``jax.jit`` or ``place`` was told of ``fn``
+      holds where they are left out.
     - ``like``: another placed function. Arguments that are also that one's (by path and type) stay
       where its plan put them; the topology is that one's too.
     - ``plan``: a saved plan, or its file, whose decisions are repeated. It must have been made for
-      this function and this machine.
+      this function and this machine, and have its arguments where ``like`` has them if both are
+      given; not together with ``placer``, ``pipeline`` or measured ``costs``.
     - ``devices``: the JAX device of each device of the topology; by default by name, else in order.
     - ``dump_folder``: write the IR there after each pass. ``verify_each``: check it after each.
-    - ``compiler_options``: XLA's, as for ``jax.jit``.
     - ``compile_threads``, ``progress``: see ``runtime.compile.CompileOptions``.
     - ``costs``: ``analytic``, or ``profile``: compile and measure the tasks of a first plan on the
       devices at hand, then plan again (docs/costs.md). Running them takes at most
       ``profile_seconds``; what was measured is kept in ``profile_folder`` for the next time, by
       default in the user's cache folder.
 
-    Raises TypeError and ValueError for options that are wrong, PipelineError for a pipeline or
+    Raises TypeError and ValueError for options that are wrong or exclude each other, and for a
+    function that ``jax.jit`` was told the shardings of; PipelineError for a pipeline or
     placer that does not exist, TopologyError for a topology that cannot be read.
     """
     if fn is None:
@@ -170,7 +174,10 @@ def place(
         return functools.partial(place, **given)
     if not callable(fn):
         raise TypeError(f"place needs a function, found {type(fn).__name__}")
-    told = fn._signature.jit_options if isinstance(fn, PlacedFunction) else compat.jit_options(fn)
+    told = _told(fn)
+    if told.get("compiler_options") and not isinstance(fn, PlacedFunction):
+        # JAX takes them at the outermost jit only, and tracing makes it an inner one.
+        fn = compat.unjitted(fn)
     if static_argnums is None and static_argnames is None:
         static_argnums, static_argnames = told.get("static_argnums"), told.get("static_argnames")
     if donate_argnums is None and donate_argnames is None:
@@ -186,8 +193,16 @@ def place(
         raise TypeError(f"like must be a placed function, found {type(like).__name__}")
     if pipeline is not None and placer != "auto":
         raise ValueError("give a pipeline or a placer, not both: the pipeline names its placer")
+    if plan is not None and (pipeline is not None or placer != "auto"):
+        other = "pipeline" if pipeline is not None else "placer"
+        raise ValueError(
+            f"give a plan or a {other}, not both: a plan's decisions are repeated, with the "
+            "pipeline that made them"
+        )
     if costs != "analytic" and plan is not None:
         raise ValueError("give a plan or costs, not both: a plan holds the costs it was made with")
+    if compiler_options is None:
+        compiler_options = told.get("compiler_options")
     xla_options = tuple((compiler_options or {}).items())
     options = _Options(
         topology_option(topology),
@@ -203,6 +218,24 @@ def place(
         costs_option(costs, profile_seconds, profile_folder, progress, xla_options),
     )
     return PlacedFunction(fn, signature, options)
+
+
+def _told(fn: Callable[..., Any]) -> dict[str, Any]:
+    """What ``jax.jit`` or ``place`` was told of ``fn``, as options of ``place``.
+
+    Raises ValueError for an option of ``jax.jit`` that says where to run, which a plan decides.
+    """
+    if isinstance(fn, PlacedFunction):
+        compiler_options = dict(fn._options.compile.compiler_options)
+        return {**fn._signature.jit_options, "compiler_options": compiler_options}
+    places = compat.jit_places(fn)
+    if places:
+        raise ValueError(
+            f"the function was given to jax.jit with {' and '.join(places)}, and place decides "
+            "where everything lies: give place the function without jax.jit (fn.__wrapped__), "
+            "with baechi.on or like= for what must be somewhere"
+        )
+    return compat.jit_options(fn)
 
 
 def place_init(
@@ -529,10 +562,14 @@ class PlacedFunction:
             recorded = str(repeated.module.attributes["baechi.pipeline"])
             options = PlannerOptions(recorded, options.dump_folder, options.verify_each)
             planned = apply_decisions(fresh, repeated.module, topology, options, known)
-            return Plan(planned.module, self._name, planned.timings)
+            plan = Plan(planned.module, self._name, planned.timings)
+            if saved is not None and self._options.like is not None:
+                self._check_like(entry, plan, results)
+            return plan
         if entry.costs is not None:
             known = replace(known or Known(), costs=entry.costs)
-        argument_pins = self._argument_pins(entry)
+        arguments = self._wanted_arguments(entry)
+        argument_pins: list[Pass] = [PinArguments(tuple(arguments))] if arguments else []
         extra: list[Pass] = [PinResults(tuple(results))] if results else []
         try:
             planned = plan_module(fresh, topology, options, [*argument_pins, *extra], known)
@@ -547,20 +584,19 @@ class PlacedFunction:
             planned = plan_module(fresh, topology, options, extra, known)
         return Plan(planned.module, self._name, planned.timings)
 
-    def _argument_pins(self, entry: _Entry) -> list[Pass]:
-        """The pass that keeps arguments where they have a place already, if any has."""
+    def _wanted_arguments(self, entry: _Entry) -> list[tuple[int, Layers]]:
+        """The arguments that have a place already, constants counted, and where."""
         traced = entry.trace
         known = self._known_leaves(entry)
         if not known:
             return []
         offset = len(traced.constants)
         wanted = _wanted(traced.argument_names, traced.in_avals)
-        places = [
+        return [
             (offset + index, leaf.layers)
             for index, leaf in enumerate(leaves_like(wanted, known))
             if leaf is not None
         ]
-        return [PinArguments(tuple(places))] if places else []
 
     def _wanted_results(self, entry: _Entry) -> list[tuple[int, Layers]]:
         """The results of ``place_init`` that ``like`` has a place for, and where."""
@@ -569,6 +605,29 @@ class PlacedFunction:
         wanted = _wanted(entry.trace.result_names, entry.trace.out_avals)
         results = leaves_like(wanted, self._known_leaves(entry))
         return [(index, leaf.layers) for index, leaf in enumerate(results) if leaf is not None]
+
+    def _check_like(self, entry: _Entry, plan: Plan, results: Sequence[tuple[int, Layers]]) -> None:
+        """Raise PlanMismatchError where a saved plan has a leaf elsewhere than ``like`` has it."""
+        traced, program = entry.trace, program_of(plan.module)
+        arguments = program.arguments
+        names = [*("constant" for _ in traced.constants), *traced.argument_names]
+        wrong = [
+            f"argument {names[leaf]}"
+            for leaf in misplaced(
+                self._wanted_arguments(entry),
+                [argument.piece for argument in arguments],
+                [argument.device for argument in arguments],
+            )
+        ]
+        pieces = program.result_pieces or (None,) * len(program.results)
+        devices = [program.devices[slot] for slot in program.results]
+        wrong += [traced.result_names[leaf] for leaf in misplaced(results, pieces, devices)]
+        if wrong:
+            more = f" and {len(wrong) - 3} more" if len(wrong) > 3 else ""
+            raise PlanMismatchError(
+                f"the saved plan (plan=) has {', '.join(wrong[:3])}{more} on another device than "
+                f"{self._options.like!r} (like=); give one of the two, or plan again like it"
+            )
 
     def _known_leaves(self, entry: _Entry) -> list[PlacedLeaf]:
         """Leaves that have a place already: those of ``like``, the state of the first plan."""

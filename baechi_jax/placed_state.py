@@ -83,6 +83,27 @@ def device_of_layers(layers: Layers, piece: Piece | None) -> int | None:
     return devices.pop() if len(devices) == 1 else None
 
 
+def misplaced(
+    leaves: Sequence[tuple[int, Layers]],
+    pieces: Sequence[Piece | None],
+    devices: Sequence[int],
+) -> list[int]:
+    """The leaves whose layers are not where they are wanted: ``(leaf, where its layers lie)``.
+
+    ``pieces[i]`` on ``devices[i]`` is what the leaves consist of. A piece that is wanted on several
+    devices may be on any.
+    """
+    ranges = leaf_ranges(pieces)
+    return [
+        leaf
+        for leaf, layers in leaves
+        if any(
+            device_of_layers(layers, pieces[index]) not in (None, devices[index])
+            for index in ranges[leaf]
+        )
+    ]
+
+
 @dataclass(frozen=True, slots=True)
 class Wanted:
     """An argument or a result that asks for a place."""

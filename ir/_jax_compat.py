@@ -591,13 +591,37 @@ def jit_disabled() -> bool:
 
 
 def jit_options(fn: Any) -> dict[str, Any]:
-    """What ``jax.jit`` was told of the arguments of ``fn``: static and donated ones.
+    """What ``jax.jit`` was told of ``fn``: static and donated arguments, XLA's options.
 
     Empty for a function that is not jitted. ``_jit_info`` is there in 0.10 to 0.12.
     """
     info = getattr(fn, "_jit_info", None)
+    if info is None:
+        return {}
     names = ("static_argnums", "static_argnames", "donate_argnums", "donate_argnames")
-    return {} if info is None else {name: getattr(info, name) for name in names}
+    options = {name: getattr(info, name) for name in names}
+    return {**options, "compiler_options": dict(info.compiler_options_kvs)}
+
+
+def unjitted(fn: Any) -> Callable[..., Any]:
+    """The function that ``jax.jit`` made ``fn`` of."""
+    wrapped: Callable[..., Any] = fn.__wrapped__
+    return wrapped
+
+
+def jit_places(fn: Any) -> list[str]:
+    """Names of the options of ``jax.jit`` that ``fn`` was given and that say where things lie."""
+    info = getattr(fn, "_jit_info", None)
+    if info is None:
+        return []
+    given = {
+        "in_shardings": (*info.in_shardings_leaves, *info.in_layouts_leaves),
+        "out_shardings": (*info.out_shardings_leaves, *info.out_layouts_leaves),
+        "device": (getattr(info, "device", None),),
+        "backend": (getattr(info, "backend", None),),
+    }
+    unset = (None, _UNSPECIFIED)
+    return [name for name, entries in given.items() if any(e not in unset for e in entries)]
 
 
 def is_tracing() -> bool:

@@ -146,6 +146,10 @@ def test_unhashable_static_argument_is_named() -> None:
         ({"donate_argnames": "z"}, "donate_argnames='z': the function has no such argument"),
         ({"static_argnums": 0, "donate_argnums": 0}, "is both static and donated"),
         ({"pipeline": "place", "placer": "m-sct"}, "a pipeline or a placer, not both"),
+        ({"plan": "plan.mlir", "placer": "m-sct"}, "a plan or a placer, not both"),
+        ({"plan": "plan.mlir", "pipeline": "default"}, "a plan or a pipeline, not both"),
+        ({"profile_folder": "costs"}, "profile_folder is only for costs='profile'"),
+        ({"profile_seconds": 5}, "profile_seconds is only for costs='profile'"),
         ({"pipeline": "plcae"}, "did you mean 'place'"),
         ({"topology": 4}, "must be a Topology or a file"),
         ({"like": print}, "like must be a placed function"),
@@ -425,6 +429,28 @@ def test_what_jit_was_told_holds() -> None:
     x = jnp.full(3, 2.0)
     place(jitted, donate_argnums=())(x, 3, mode="down")
     assert not x.is_deleted()
+
+
+def test_compiler_options_of_jit_hold() -> None:
+    jitted = jax.jit(lambda x: x + 1, compiler_options={"xla_no_such_option": 1})
+    for given in (baechi.place(jitted), baechi.place(baechi.place(jitted))):
+        with pytest.raises(baechi.CompilationError, match="xla_no_such_option"):
+            given(jnp.ones(2))
+    placed = baechi.place(jitted, compiler_options={})
+    np.testing.assert_array_equal(placed(jnp.ones(2)), [2, 2])
+
+
+@pytest.mark.parametrize("options", [("in_shardings",), ("out_shardings",), ("backend",)])
+def test_where_jit_was_told_to_run_is_refused(options: tuple[str, ...]) -> None:
+    sharding = jax.sharding.SingleDeviceSharding(jax.devices()[1])
+    values: Any = {"in_shardings": (sharding, None), "out_shardings": sharding, "backend": "cpu"}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        jitted = jax.jit(lambda x, y: x + y, **{name: values[name] for name in options})
+    with pytest.raises(ValueError, match=f"jax.jit with {options[0]}, and place decides"):
+        baechi.place(jitted)
+    baechi.place(jitted.__wrapped__)
+    baechi.place(jax.jit(lambda x: x, in_shardings=None, out_shardings=None))
 
 
 def test_the_name_of_a_partial_function() -> None:

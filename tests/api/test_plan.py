@@ -159,6 +159,51 @@ def test_saving_a_repeated_plan(saved: Path, tmp_path: Path) -> None:
     assert third.plan(*shapes()).peak_bytes == plan.peak_bytes
 
 
+def elsewhere(saved: Path) -> Any:
+    """A placed function whose argument, like leaves of the step's, lies where the plan has none."""
+
+    def first(state: Any) -> Any:
+        with baechi.on(2):
+            return state["m"][0]["w"] * 2
+
+    placed = tight(first, placer="expert")
+    placed.plan({"m": [{"w": jax.ShapeDtypeStruct((64, 64), jnp.float32)}]})
+    assert 2 not in baechi.Plan.load(saved).devices_used
+    return placed
+
+
+def test_a_plan_and_like_must_agree(saved: Path) -> None:
+    made = tight(step, donate_argnums=0)
+    made.plan(*shapes())
+    again = baechi.place(step, plan=saved, like=made, donate_argnums=0)
+    assert again.plan(*shapes()).peak_bytes == made.plan(*shapes()).peak_bytes
+    wrong = baechi.place(step, plan=saved, like=elsewhere(saved), donate_argnums=0)
+    message = (
+        r"\(plan=\) has argument state\['m'\]\[0\]\['w'\].* on another device than "
+        r"<placed first> \(like=\)"
+    )
+    with pytest.raises(PlanMismatchError, match=message):
+        wrong.plan(*shapes())
+
+
+def test_a_plan_of_an_initialiser_must_agree_with_like(saved: Path, tmp_path: Path) -> None:
+    def init(seed: Any) -> Any:
+        return jax.tree.map(lambda s: jnp.zeros(s.shape) + seed, shapes()[0])
+
+    seed = jax.ShapeDtypeStruct((), jnp.float32)
+    made = tight(step, donate_argnums=0)
+    made.plan(*shapes())
+    plan = baechi.place_init(init, like=made).plan(seed)
+    plan.save(tmp_path / "init.mlir")
+    again = baechi.place_init(init, like=made, plan=tmp_path / "init.mlir")
+    assert again.plan(seed).peak_bytes == plan.peak_bytes
+    wrong = baechi.place_init(init, like=elsewhere(saved), plan=tmp_path / "init.mlir")
+    with pytest.raises(
+        PlanMismatchError, match=r"has result\['m'\]\[0\]\['w'\].* on another device"
+    ):
+        wrong.plan(seed)
+
+
 def test_another_function_is_refused(saved: Path) -> None:
     other = baechi.place(lambda s, b: (s, jnp.sum(b[0])), plan=saved, donate_argnums=0)
     with pytest.raises(PlanMismatchError, match="made for another program"):

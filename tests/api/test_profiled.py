@@ -180,7 +180,7 @@ def test_nothing_is_measured_without_time(tmp_path: Path) -> None:
 
 def test_the_plan_is_the_best_of_those_measured(tmp_path: Path) -> None:
     # A clock that says that everything takes no time at all: plans differ in links only.
-    placed = _placed(tmp_path, costs="analytic")
+    placed = place(_step, topology=_topology())
     shapes = jax.eval_shape(_arguments)
     plan = placed.plan(*shapes)
     lowered = placed.lower(*shapes)
