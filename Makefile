@@ -6,6 +6,7 @@
 #   make slow         the tests that take long, too
 #   make zoo          train models of other packages, placed; writes the table of docs/zoo.md
 #   make bench        every benchmark; each ends with one line of JSON
+#   make bench-zoo    those of memory and step times, with every model of the zoo
 #   make lint         the checks without the tests
 #   make format       rewrite the code in the project's format
 #   make clean        remove environments, builds and outputs
@@ -21,10 +22,10 @@ PYTEST ?= -n 2
 say     = @printf '\n==> %s\n' $(1)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint format slow zoo bench test-newest clean
+.PHONY: help setup demo test lint format slow zoo bench bench-zoo test-newest clean
 
 help:
-	@sed -n 's/^# \{0,1\}//p' Makefile | head -14
+	@sed -n 's/^# \{0,1\}//p' Makefile | head -15
 
 setup: $(VENV)/.installed
 
@@ -73,10 +74,16 @@ zoo: $(ZOO)/.installed
 	$(ZOO)/bin/python -m tests.zoo.table
 
 bench: setup
-	@for script in benchmarks/*.py; do \
+	@failed=; for script in benchmarks/*.py; do \
 	  grep -q '__main__' "$$script" || continue; \
-	  printf '\n==> %s\n' "$$script"; $(BIN)/python "$$script" || exit 1; \
-	done
+	  printf '\n==> %s\n' "$$script"; $(BIN)/python "$$script" || failed="$$failed $$script"; \
+	done; [ -z "$$failed" ] || { echo "failed:$$failed" >&2; exit 1; }
+
+bench-zoo: $(ZOO)/.installed
+	$(call say,'memory and step times with the zoo')
+	@failed=; for script in benchmarks/memory.py benchmarks/fidelity.py; do \
+	  $(ZOO)/bin/python -W ignore "$$script" || failed="$$failed $$script"; \
+	done; [ -z "$$failed" ] || { echo "failed:$$failed" >&2; exit 1; }
 
 $(NEWEST)/.installed: pyproject.toml
 	$(call say,'setting up $(NEWEST): Python 3.13 and jax 0.12')

@@ -16,7 +16,8 @@ those would decide how often a loop turns, are taken from steps that are timed t
 
 ``--clock cpu`` judges by seconds of processor time, tasks and steps alike: on a machine that others
 keep busy that is all one can say, and where all devices share the cores, tasks add up to the step
-by that clock too. Ends with one JSON line.
+by that clock too. Ends with one JSON line, which names the steps of the zoo that were left out
+(``skipped``) and those that did not run (``failed``). The exit status is 1 when one did not run.
 """
 
 from __future__ import annotations
@@ -41,6 +42,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 import jax
 import models
+import zoo
 from one_device import one_device_bytes
 
 import baechi_jax as baechi
@@ -79,13 +81,8 @@ def cases() -> Iterator[Case]:
     yield Case("mlp", own(models.mlp))
     yield Case("transformer", own(lambda: models.transformer(layers=4)))
     yield Case("resnet", own(lambda: models.resnet(blocks=4, batch=16)))
-    try:
-        from tests.zoo.registry import ENTRIES
-    except ImportError:
-        return
-    for entry in ENTRIES:
-        if not entry.missing() and not entry.one_device:
-            yield Case(entry.name, entry.build, entry.share, entry.settings)
+    for entry in zoo.entries()[0]:
+        yield Case(entry.name, entry.build, entry.share, entry.settings)
 
 
 def measure(case: Case, devices: int, options: argparse.Namespace, folder: Path) -> dict[str, Any]:
@@ -153,8 +150,8 @@ def measure(case: Case, devices: int, options: argparse.Namespace, folder: Path)
     return row
 
 
-def main() -> None:
-    """Measure every model and print the JSON line."""
+def main() -> int:
+    """Measure every model, print the JSON line, and give the exit status."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--models", nargs="*", help="their names; by default all")
     parser.add_argument("--devices", type=int, nargs="*", default=[DEVICES, 1])
@@ -162,12 +159,19 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--seconds", type=float, default=10.0, help="of measuring while planning")
     options = parser.parse_args()
+    chosen, skipped = list(cases()), zoo.entries()[1]
+    if options.models:
+        known = [case.name for case in chosen]
+        if unknown := [name for name in options.models if name not in known]:
+            parser.error(
+                f"no such model, or its packages are missing: {', '.join(unknown)}; "
+                f"there are {', '.join(known)}"
+            )
+        chosen, skipped = [case for case in chosen if case.name in options.models], {}
     rows: list[dict[str, Any]] = []
     failed: dict[str, str] = {}
     with tempfile.TemporaryDirectory() as folder:
-        for case in cases():
-            if options.models and case.name not in options.models:
-                continue
+        for case in chosen:
             for devices in options.devices:
                 try:
                     with case.settings():
@@ -177,8 +181,10 @@ def main() -> None:
                     print(f"{case.name} on {devices}: {error}", file=sys.stderr, flush=True)
                 jax.clear_caches()
 
-    def spread(key: str) -> tuple[float, float]:
-        values = [row[key] for row in rows] or [float("nan")]
+    def spread(key: str) -> tuple[float | None, float | None]:
+        values = [row[key] for row in rows]
+        if not values:
+            return None, None
         return round(statistics.median(values), 4), round(max(values), 4)
 
     median, worst = spread("error")
@@ -196,10 +202,12 @@ def main() -> None:
             }
             for row in rows
         },
+        "skipped": skipped,
         "failed": failed,
     }
     print(json.dumps(result))
+    return 1 if failed else 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())
