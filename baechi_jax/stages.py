@@ -184,6 +184,7 @@ class Compiled:
         count = len(trace.constants)
         names = (*(f"constant {index}" for index in range(count)), *trace.argument_names)
         leaves = leaves_of(program.arguments, names, executor.devices)
+        self._names = trace.argument_names
         self._placer = ArgumentPlacer(leaves[count:], trace.in_avals)
         self._joiner = ResultJoiner(program, trace.out_avals, executor.devices)
         # Once per plan; they stay there.
@@ -231,8 +232,13 @@ class Compiled:
         return self._placer.pending(leaves)
 
     def launch(self, leaves: Sequence[Any], pending: Sequence[int]) -> Any:
-        """Move the leaves in ``pending`` and launch the step on all of them."""
-        placed, lost = self._placer.place(leaves, pending)
+        """Move the leaves in ``pending`` and launch the step on all of them.
+
+        Nothing is moved or freed before an earlier step has left room for it.
+        """
+        self._placer.check(leaves)
+        self.executor.pace(leaves, self._names)
+        placed, lost = self._placer.bring(leaves, pending)
         results = self.executor.run([*self._constants, *placed], lost)
         return jax.tree.unflatten(self.out_tree, self._joiner.join(results))
 

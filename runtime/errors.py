@@ -57,21 +57,31 @@ def describe_task(task: Operation, device: object) -> str:
 
 
 def execution_error(
-    what: str, error: BaseException, lost: Sequence[str], donated: bool, planned: str = ""
+    what: str,
+    error: BaseException,
+    lost: Sequence[str],
+    donated: bool,
+    planned: str = "",
+    broken: Sequence[str] = (),
 ) -> ExecutionError:
     """The error for a failed step: ``what`` failed with ``error``; ``lost`` arguments are gone.
 
     ``planned``: a sentence on the memory that the plan reckons with, for when memory ran out.
+    ``broken``: arguments that are results of what failed, before any was given away.
     """
     reason = str(error).strip() or type(error).__name__
     if type(error).__name__ == "InternalFloatingPointError":
         # jax_debug_nans and jax_debug_infs; what was found is its last argument.
         reason = f"a result holds {error.args[-1]}"
     if lost:
-        shown = ", ".join(lost[:5]) + (f" and {len(lost) - 5} more" if len(lost) > 5 else "")
         state = (
-            f"The donated arguments {shown} were already given away and are lost: restore them, "
-            "from a checkpoint for example, before the next call."
+            f"The donated arguments {_some(lost)} were already given away and are lost: restore "
+            "them, from a checkpoint for example, before the next call."
+        )
+    elif broken:
+        state = (
+            f"The arguments {_some(broken)} were to come from it and hold nothing: restore them, "
+            "from a checkpoint for example, before the next call. All others are intact."
         )
     elif donated:
         state = "No donated argument was given away yet: all arguments are intact."
@@ -84,3 +94,7 @@ def execution_error(
             "reserved_bytes in the topology, so that the plan keeps away from what it really has."
         )
     return ExecutionError(f"{what} failed: {reason}\n{state}{hint}")
+
+
+def _some(names: Sequence[str]) -> str:
+    return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")

@@ -31,7 +31,13 @@ from baechi_jax.runtime.instructions import (
     Wait,
     task_device,
 )
-from baechi_jax.runtime.pacing import Pacer, last_runs, steps_in_flight
+from baechi_jax.runtime.pacing import (
+    EarlierStepError,
+    End,
+    Pacer,
+    last_runs,
+    steps_in_flight,
+)
 from baechi_jax.runtime.transport import copier, mover
 
 #: What the loop of a step reads: function, reader of its inputs, first output slot and the one
@@ -66,7 +72,7 @@ class Executor:
         self.program = program
         self.tasks = tuple(tasks)
         self.devices = tuple(devices)
-        self._tokens: list[Any] = []
+        self._ends: list[End] = []
         self._blank: list[Any] = [None] * (program.slot_count - len(program.arguments))
         self._linked = [self._link(item) for item in program.instructions]
         steps = steps_in_flight(program)
@@ -87,6 +93,26 @@ class Executor:
         """The instructions with their functions, for those who run them one by one."""
         return self._linked
 
+    def pace(self, leaves: Sequence[Any], names: Sequence[str]) -> None:
+        """Wait for an earlier step where two would not fit, or eight are under way.
+
+        Before anything is moved or given away for a step that is to be called with ``leaves``.
+        Raises ExecutionError when the earlier step failed, with the ``names`` of the leaves that
+        came from it.
+        """
+        if self._pacer is None:
+            return
+        try:
+            self._pacer.wait()
+            if self._alone:
+                # What an earlier step left may still be in the making.
+                jax.block_until_ready(leaves)
+        except EarlierStepError as failed:
+            what = f"an earlier step, in {self.tasks[failed.task]} or in what it needs,"
+            raise self._earlier(what, failed.error, leaves, names) from failed.error
+        except Exception as error:
+            raise self._earlier("an earlier step", error, leaves, names) from error
+
     def run(self, arguments: Sequence[jax.Array], lost: Sequence[str] = ()) -> list[jax.Array]:
         """Launch one step on ``arguments``, which lie where the program wants them.
 
@@ -96,7 +122,7 @@ class Executor:
         """
         slots = self.slots(arguments)
         if self._pacer is not None:
-            self._pace(self._pacer, arguments, lost)
+            self._ends = self._pacer.start()
         for function, gather, first, end, drops, deletes, item in self._steps:
             try:
                 slots[first:end] = function(*gather(slots))
@@ -136,6 +162,14 @@ class Executor:
         planned = self._planned(item)
         return execution_error(self._describe(item), error, list(gone), donated, planned)
 
+    def _earlier(
+        self, what: str, error: Exception, leaves: Sequence[Any], names: Sequence[str]
+    ) -> ExecutionError:
+        """The error for a step that cannot start, since ``what`` failed before."""
+        donated = any(entry.donated for entry in self.program.arguments)
+        broken = [name for name, leaf in zip(names, leaves, strict=True) if _failed(leaf)]
+        return execution_error(what, error, [], donated, broken=broken)
+
     def _planned(self, item: Instruction) -> str:
         """What the plan says of the memory of the devices that ``item`` takes memory on."""
         memory = self.program.memory
@@ -167,19 +201,6 @@ class Executor:
 
     # Pacing -----------------------------------------------------------------------------------
 
-    def _pace(self, pacer: Pacer, arguments: Sequence[jax.Array], lost: Sequence[str]) -> None:
-        """Wait for an earlier step where two would not fit, or eight are under way."""
-        try:
-            self._tokens = pacer.before_step()
-            if self._alone:
-                # What an earlier step left may still be in the making.
-                jax.block_until_ready(arguments)
-        except Exception as error:
-            named = (entry.leaf_name for entry in self.program.arguments)
-            gone = dict.fromkeys(name for name in named if name in lost)
-            donated = any(entry.donated for entry in self.program.arguments)
-            raise execution_error("an earlier step", error, list(gone), donated) from error
-
     def _mark_ends(self) -> None:
         """Let the last task of each device leave a token with the pacer."""
         for position in last_runs(self.program):
@@ -188,13 +209,13 @@ class Executor:
             assert isinstance(item, Run)
             executable = self.tasks[item.task].executable
             if not executable.has_effects:
-                call = self._with_token(executable)
+                call = self._with_token(executable, item.task)
                 self._linked[position] = (call, inputs, outputs, drops, deletes, item)
 
-    def _with_token(self, executable: Executable) -> Callable[..., Sequence[Any]]:
+    def _with_token(self, executable: Executable, task: int) -> Callable[..., Sequence[Any]]:
         def run(*arrays: jax.Array) -> Sequence[Any]:
             results, token = executable.call_with_token(*arrays)
-            self._tokens.append(token)
+            self._ends.append(End(token, task))
             return results
 
         return run
@@ -288,6 +309,15 @@ def _committed(array: jax.Array) -> jax.Array:
         return array
     held: jax.Array = jax.device_put(array, array.sharding)
     return held
+
+
+def _failed(leaf: Any) -> bool:
+    """Whether what was to compute ``leaf`` failed; waits for it."""
+    try:
+        jax.block_until_ready(leaf)
+    except Exception:
+        return True
+    return False
 
 
 def _is_plain(type_: object) -> bool:

@@ -10,6 +10,7 @@ alone: it behaves as ``jax.jit`` does.
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import dataclass
 from typing import Any
 
 from baechi_jax.runtime.instructions import Program, Run
@@ -43,19 +44,51 @@ def last_runs(program: Program) -> frozenset[int]:
     return frozenset(last.values())
 
 
+@dataclass(frozen=True, slots=True)
+class End:
+    """The last task of one device in a step under way; ``token`` waits for its end."""
+
+    token: Any
+    task: int
+
+
+class EarlierStepError(Exception):
+    """A step under way failed with ``error``: ``task`` did, or something that it needs."""
+
+    def __init__(self, task: int, error: Exception) -> None:
+        super().__init__(f"task {task}: {error}")
+        self.task = task
+        self.error = error
+
+
 class Pacer:
-    """Holds the end of each step under way, as tokens of the last task of each device."""
+    """Holds the ends of the steps under way."""
 
     def __init__(self, steps: int) -> None:
         self._steps = steps
-        self._flight: deque[list[Any]] = deque()
+        self._flight: deque[list[End]] = deque()
 
-    def before_step(self) -> list[Any]:
-        """Wait until one step more may start; the list that takes its tokens."""
+    def wait(self) -> None:
+        """Wait until one step more may start. Raises EarlierStepError for one that failed."""
         while len(self._flight) >= self._steps:
             # Popped first: a step that failed is not waited for again.
-            for token in self._flight.popleft():
-                token.block_until_ready()
-        tokens: list[Any] = []
-        self._flight.append(tokens)
-        return tokens
+            ends = self._flight.popleft()
+            try:
+                for end in ends:
+                    _wait(end)
+            except KeyboardInterrupt:
+                self._flight.appendleft(ends)
+                raise
+
+    def start(self) -> list[End]:
+        """Count one step more; the list that takes its ends."""
+        ends: list[End] = []
+        self._flight.append(ends)
+        return ends
+
+
+def _wait(end: End) -> None:
+    try:
+        end.token.block_until_ready()
+    except Exception as error:
+        raise EarlierStepError(end.task, error) from error

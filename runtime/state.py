@@ -2,19 +2,22 @@
 
 In the steady state every argument is the result of the step before and lies in place: one pass that
 compares two references per leaf finds that out. What lies elsewhere (a new batch, a checkpoint, a
-NumPy array) is moved leaf by leaf, straight to its device, never over a third one. The source of a
-donated leaf is freed once every leaf has arrived, so that an error on the way leaves all arguments
-as they were.
+NumPy array) is moved leaf by leaf, straight to its device, never over a third one. The sources of
+donated leaves are freed once these have arrived and all other copies are under way, as the last
+thing before the step's first instruction: an error on the way leaves them as they were, and the
+step itself has the memory that they took. Until then both copies take memory.
 
 A stacked leaf that the plan holds in pieces is one leaf to the caller: its pieces are found in it,
 or cut out of it. There, a donated source is freed as soon as its own pieces have arrived, since
-next to a whole stack there may be no room for the pieces of all the others.
+next to a whole stack there may be no room for the pieces of all the others: an error or Ctrl-C
+between two of them loses those that have moved.
 """
 
 from __future__ import annotations
 
+import functools
 import operator
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -148,9 +151,14 @@ class ArgumentPlacer:
         Those in ``pending`` are moved, and leaves in pieces taken apart. Raises ArgumentError,
         before anything is freed, for a leaf that was deleted (given away in an earlier call), that
         is donated and passed twice, or that other processes hold a part of; ExecutionError where a
-        stacked leaf cannot be cut, after others were freed.
+        leaf cannot be moved, before anything is freed, or a stacked leaf cannot be cut, after
+        others were freed.
         """
-        self._check_live(leaves)
+        self.check(leaves)
+        return self.bring(leaves, pending)
+
+    def bring(self, leaves: Sequence[Any], pending: Sequence[int]) -> tuple[list[Any], list[str]]:
+        """``place`` for leaves that ``check`` has passed."""
         placed = list(leaves)
         lost = self._move(placed, pending) if pending else []
         return self._take_apart(placed), lost
@@ -183,13 +191,8 @@ class ArgumentPlacer:
             for index in pending
             if self.leaves[index].runs or isinstance(placed[index], StackedArray)
         ]
-        whole = [index for index in pending if index not in stacked]
-        sources = {index: placed[index] for index in whole}
-        moved = jax.device_put(
-            [_single(leaf) for leaf in sources.values()], [self.shardings[index] for index in whole]
-        )
-        for index, array in zip(whole, moved, strict=True):
-            placed[index] = array
+        sources = {index: placed[index] for index in pending if index not in stacked}
+        kept = self._move_whole(placed, list(sources))
         lost: list[str] = []
         for index in sorted(stacked, key=lambda index: self.leaves[index].donated):
             try:
@@ -200,9 +203,44 @@ class ArgumentPlacer:
                 raise execution_error(what, error, lost, bool(self._donated)) from error
         for index, leaf in sources.items():
             if self.leaves[index].donated and isinstance(leaf, jax.Array):
-                leaf.delete()
+                _release(leaf, kept.get(index))
                 lost.append(self.leaves[index].name)
         return lost
+
+    def _move_whole(self, placed: list[Any], whole: Sequence[int]) -> dict[int, jax.Array]:
+        """Put copies of the leaves ``whole`` into ``placed``; those donated have arrived then.
+
+        Returns what of a source is no copy but goes to the step itself.
+        """
+        places = [self.shardings[index] for index in whole]
+        parts = [_single(placed[index], place) for index, place in zip(whole, places, strict=True)]
+        try:
+            moved: list[jax.Array] = jax.device_put(parts, places)
+        except Exception:
+            # One by one, to say which it was.
+            moved = [
+                self._named(index, functools.partial(jax.device_put, part, place))
+                for index, part, place in zip(whole, parts, places, strict=True)
+            ]
+        for index, array in zip(whole, moved, strict=True):
+            if self.leaves[index].donated and isinstance(placed[index], jax.Array):
+                self._named(index, array.block_until_ready)
+        kept = {
+            index: part
+            for index, part, place in zip(whole, parts, places, strict=True)
+            if part is not placed[index] and _lies_by(part, place)
+        }
+        for index, array in zip(whole, moved, strict=True):
+            placed[index] = array
+        return kept
+
+    def _named(self, index: int, move: Callable[[], jax.Array]) -> jax.Array:
+        """``move()``; raises ExecutionError naming leaf ``index``."""
+        try:
+            return move()
+        except Exception as error:
+            what = f"moving argument {self.leaves[index].name}"
+            raise execution_error(what, error, [], bool(self._donated)) from error
 
     def _cut(self, placed: list[Any], index: int) -> bool:
         """Replace leaf ``index`` by its pieces; whether its source was freed."""
@@ -226,7 +264,8 @@ class ArgumentPlacer:
 
     # Checks -----------------------------------------------------------------------------------
 
-    def _check_live(self, leaves: Sequence[Any]) -> None:
+    def check(self, leaves: Sequence[Any]) -> None:
+        """Raise ArgumentError for a leaf that was deleted, or is donated and passed twice."""
         # The common case in one C loop.
         types = set(map(type, leaves))
         if types == _PLAIN:
@@ -327,10 +366,21 @@ def _lies_by(leaf: Any, sharding: LeafSharding) -> bool:
     return leaf.sharding.is_equivalent_to(sharding, leaf.ndim)
 
 
-def _single(leaf: Any) -> Any:
-    """One device's copy of an array that every one of its devices holds whole."""
+def _single(leaf: Any, place: LeafSharding) -> Any:
+    """One device's copy of an array that each of its devices holds whole, that in place if any."""
     if not isinstance(leaf, jax.Array) or len(leaf.sharding.device_set) == 1:
         return leaf
     if leaf.is_fully_replicated and type(leaf) is compat.ARRAY_TYPE:
-        return leaf.addressable_shards[0].data
+        copies = compat.device_arrays(leaf)
+        return next((copy for copy in copies if _lies_by(copy, place)), copies[0])
     return leaf
+
+
+def _release(leaf: jax.Array, kept: jax.Array | None) -> None:
+    """Free the buffers of ``leaf`` but that of ``kept``, which is one of its devices' copies."""
+    if kept is None:
+        leaf.delete()
+        return
+    for copy in compat.device_arrays(leaf):
+        if copy is not kept:
+            copy.delete()

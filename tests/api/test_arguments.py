@@ -12,7 +12,8 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 import baechi_jax as baechi
 from baechi_jax.ir.topology import Topology
-from baechi_jax.runtime.errors import ArgumentError
+from baechi_jax.runtime.errors import ArgumentError, ExecutionError
+from baechi_jax.runtime.pacing import Pacer
 from baechi_jax.stages import Compiled
 
 
@@ -97,6 +98,64 @@ def test_an_error_on_the_way_leaves_all_arguments() -> None:
     with pytest.raises(ArgumentError, match="argument batch was donated"):
         fn(before, gone)
     assert not any(leaf.is_deleted() for leaf in jax.tree.leaves(before))
+
+
+def test_ctrl_c_while_an_earlier_step_runs_leaves_all_arguments(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    fn = placed()
+    fn(state(), jnp.ones(2))
+
+    def interrupted(self: Pacer) -> None:
+        raise KeyboardInterrupt
+
+    before = state(3)
+    with monkeypatch.context() as patched:
+        patched.setattr(Pacer, "wait", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            fn(before, jnp.ones(2))
+    assert not any(leaf.is_deleted() for leaf in jax.tree.leaves(before))
+    after, _ = fn(before, jnp.ones(2))
+    np.testing.assert_array_equal(after["w"], np.full((4, 4), 2.0))
+    assert all(leaf.is_deleted() for leaf in jax.tree.leaves(before))
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_a_leaf_that_cannot_be_moved_is_named(monkeypatch: pytest.MonkeyPatch, late: bool) -> None:
+    """At once, or only when it was to arrive."""
+    fn = placed()
+    fn(state(), jnp.ones(2))
+    plain = jax.device_put
+
+    class Lost:
+        def block_until_ready(self) -> None:
+            raise RuntimeError("RESOURCE_EXHAUSTED: no room")
+
+    def failing(x: Any, *args: Any) -> Any:
+        leaves = x if isinstance(x, list) else [x]
+        if late and isinstance(x, list):
+            moved = plain(x, *args)
+            return [Lost() if leaf.ndim == 2 else leaf for leaf in moved]
+        if any(np.ndim(leaf) == 2 for leaf in leaves):
+            raise RuntimeError("RESOURCE_EXHAUSTED: no room")
+        return plain(x, *args)
+
+    before = state(3)
+    with monkeypatch.context() as patched:
+        patched.setattr(jax, "device_put", failing)
+        with pytest.raises(ExecutionError, match=r"moving argument state\['w'\] failed") as caught:
+            fn(before, jnp.ones(2))
+    assert "No donated argument was given away yet" in str(caught.value)
+    assert not any(leaf.is_deleted() for leaf in jax.tree.leaves(before))
+    fn(before, jnp.ones(2))
+
+
+def test_a_donated_copy_that_lies_in_place_goes_to_the_step() -> None:
+    mesh = jax.sharding.Mesh(np.array(jax.devices()[:3]), ("d",))
+    before = jax.device_put(state(), NamedSharding(mesh, PartitionSpec()))
+    after, _ = placed()(before, jnp.ones(2))
+    np.testing.assert_array_equal(after["w"], np.full((4, 4), 2.0))
+    assert all(leaf.is_deleted() for leaf in jax.tree.leaves(before))
 
 
 def test_shapes_instead_of_arrays_are_named() -> None:

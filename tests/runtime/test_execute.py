@@ -14,11 +14,12 @@ import pytest
 from jax.experimental import io_callback
 
 import baechi_jax as baechi
+from baechi_jax.ir import _jax_compat as compat
 from baechi_jax.ir.cost import DeviceMemory
 from baechi_jax.ir.topology import Device, Topology
 from baechi_jax.runtime.errors import ExecutionError, execution_error
 from baechi_jax.runtime.instructions import Program, Run
-from baechi_jax.runtime.pacing import MOST_STEPS, Pacer, steps_in_flight
+from baechi_jax.runtime.pacing import MOST_STEPS, End, Pacer, steps_in_flight
 from baechi_jax.runtime.transport import copier, mover
 from tests.runtime.scatter import scattered
 
@@ -171,24 +172,87 @@ def test_pacer_waits_for_the_oldest() -> None:
     pacer = Pacer(2)
     tokens = [Token() for _ in range(3)]
     for token in tokens:
-        pacer.before_step().append(token)
+        pacer.wait()
+        pacer.start().append(End(token, 0))
     assert [token.waited for token in tokens] == [1, 0, 0]
-    pacer.before_step()
+    pacer.wait()
     assert [token.waited for token in tokens] == [1, 1, 0]
 
 
-def test_a_loop_of_steps_under_a_tight_limit() -> None:
-    def step(w: Any, x: Any) -> Any:
-        for index in range(4):
-            with baechi.on(index % 2):
-                x = jnp.tanh(x @ w[index])
-        return [v * 0.9 for v in w], jnp.sum(x)
+def test_a_step_that_is_interrupted_while_it_waits_is_waited_for_again() -> None:
+    class Interrupted(Token):
+        def block_until_ready(self) -> None:
+            super().block_until_ready()
+            if self.waited == 1:
+                raise KeyboardInterrupt
 
+    pacer, token = Pacer(1), Interrupted()
+    pacer.start().append(End(token, 0))
+    with pytest.raises(KeyboardInterrupt):
+        pacer.wait()
+    pacer.wait()
+    assert token.waited == 2
+
+
+class Failed:
+    """What comes from a task that failed after it was launched."""
+
+    def block_until_ready(self) -> None:
+        raise RuntimeError("INTERNAL: no luck")
+
+
+def test_an_earlier_step_that_failed_names_its_task(monkeypatch: pytest.MonkeyPatch) -> None:
+    placed = place(lambda x: jnp.sin(x) * 2, donate_argnums=0)
+    steps = steps_in_flight(placed.lower(jnp.ones(3)).program)
+    assert steps is not None
+    plain = compat.Executable.call_with_token
+
+    def call(self: Any, *arrays: Any) -> Any:
+        return plain(self, *arrays)[0], Failed()
+
+    with monkeypatch.context() as patched:
+        patched.setattr(compat.Executable, "call_with_token", call)
+        placed(jnp.ones(3))
+    for _ in range(steps - 1):
+        placed(jnp.ones(3))
+    x = jnp.ones(3)
+    with pytest.raises(ExecutionError) as caught:
+        placed(x)
+    message = str(caught.value)
+    assert re.search(r"^an earlier step, in task 't\d' on .*test_execute.py:\d+\) or in", message)
+    assert "failed: INTERNAL: no luck" in message
+    assert "No donated argument was given away yet" in message
+    assert not x.is_deleted()
+    # The function stays usable.
+    np.testing.assert_allclose(placed(x), np.sin(1) * 2 * np.ones(3), 1e-6)
+
+
+def test_arguments_that_come_from_an_earlier_step_that_failed_are_named() -> None:
+    tight = Topology.uniform(2, Device(memory_bytes=30_000))
+    compiled = baechi.place(tanh_steps, topology=tight, placer="expert", donate_argnums=0)
+    args = [jnp.eye(32) for _ in range(4)], jnp.ones((16, 32))
+    executor = compiled.lower(*args).compile().executor
+    assert steps_in_flight(executor.program) == 1
+    with pytest.raises(ExecutionError) as caught:
+        executor.pace([jnp.ones(3), Failed()], ["w[0]", "w[1]"])
+    message = str(caught.value)
+    assert message.startswith("an earlier step failed: INTERNAL: no luck")
+    assert "The arguments w[1] were to come from it and hold nothing" in message
+
+
+def tanh_steps(w: Any, x: Any) -> Any:
+    for index in range(4):
+        with baechi.on(index % 2):
+            x = jnp.tanh(x @ w[index])
+    return [v * 0.9 for v in w], jnp.sum(x)
+
+
+def test_a_loop_of_steps_under_a_tight_limit() -> None:
     w = [jnp.eye(32) for _ in range(4)]
     x = jnp.ones((16, 32))
     tight = Topology.uniform(2, Device(memory_bytes=30_000))
-    placed = baechi.place(step, topology=tight, placer="expert", donate_argnums=0)
-    roomy = baechi.place(step, topology=Topology.uniform(2), placer="expert")
+    placed = baechi.place(tanh_steps, topology=tight, placer="expert", donate_argnums=0)
+    roomy = baechi.place(tanh_steps, topology=Topology.uniform(2), placer="expert")
     compiled = placed.lower(w, x).compile()
     assert steps_in_flight(compiled.program) == 1
     state, want = jax.tree.map(jnp.copy, w), w
