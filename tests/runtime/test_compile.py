@@ -6,7 +6,8 @@ import functools
 import gc
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -292,7 +293,9 @@ def test_progress_bar(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFix
     assert captured.out == ""
 
 
-def test_persistent_cache(tmp_path: Any) -> None:
+@pytest.fixture
+def cache_folder(tmp_path: Path) -> Iterator[Path]:
+    """The folder of JAX's persistent compilation cache, which keeps everything."""
     settings = {
         "jax_compilation_cache_dir": str(tmp_path),
         "jax_persistent_cache_min_compile_time_secs": 0.0,
@@ -305,13 +308,43 @@ def test_persistent_cache(tmp_path: Any) -> None:
         for key, value in settings.items():
             jax.config.update(key, value)
         compilation_cache.reset_cache()
-        placed = place(lambda x: jnp.sinh(x) * 3, pipeline=scattered(1))
-        placed(jnp.ones(7))
-        assert any(tmp_path.iterdir())
+        yield tmp_path
     finally:
         for key, value in old.items():
             jax.config.update(key, value)
         compilation_cache.reset_cache()
+
+
+def test_persistent_cache(cache_folder: Path) -> None:
+    events: list[str] = []
+
+    def listen(event: str, **_: Any) -> None:
+        if event.startswith("/jax/compilation_cache/cache_"):
+            events.append(event.rpartition("/")[2])
+
+    def compiled() -> Any:
+        """Compile a function placed anew: from shapes, so that nothing else is compiled."""
+        placed = place(lambda x: jnp.sinh(x) * 3, pipeline=scattered(2, pieces=2))
+        return placed.lower(jax.ShapeDtypeStruct((7,), jnp.float32)).compile()
+
+    jax.monitoring.register_event_listener(listen)
+    try:
+        first = compiled()
+        tasks = [f"t{index}" for index in range(len(first.program.tasks))]
+        assert len(tasks) == 2
+        kept = sorted(path.name for path in cache_folder.iterdir() if path.name.endswith("-cache"))
+        assert [name.partition("-")[0] for name in kept] == [f"jit_{task}" for task in tasks]
+        assert events == ["cache_misses"] * 2
+        # As another process would: nothing is compiled again.
+        jax.clear_caches()
+        events.clear()
+        second = compiled()
+        assert events == ["cache_hits"] * 2
+        found = sorted(path.name for path in cache_folder.iterdir() if path.name.endswith("-cache"))
+        assert found == kept
+    finally:
+        jax.monitoring.unregister_event_listener(listen)
+    np.testing.assert_allclose(second(jnp.ones(7)), 3 * np.sinh(np.ones(7)), rtol=1e-6)
 
 
 def test_usable_donations() -> None:
