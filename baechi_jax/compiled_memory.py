@@ -110,7 +110,7 @@ def _exhausted(plan: Plan, over: tuple[Shortfall, ...], problem: str) -> Infeasi
         f"{problem}.{table}",
         over,
         peak=peak,
-        advice="Give the devices more memory, or XLA less to keep: a smaller batch, jax.checkpoint",
+        remark="Give the devices more memory, or XLA less to keep: a smaller batch, jax.checkpoint",
         needed_bytes=needed,
     )
 

@@ -571,17 +571,27 @@ class PlacedFunction:
         arguments = self._wanted_arguments(entry)
         argument_pins: list[Pass] = [PinArguments(tuple(arguments))] if arguments else []
         extra: list[Pass] = [PinResults(tuple(results))] if results else []
+        # Without the pins, or the margin (compiled_memory.py), planning is tried again.
+        unpinned = self._options.like is None and bool(argument_pins)
+        last = known is None or not any(known.margin)
         try:
-            planned = plan_module(fresh, topology, options, [*argument_pins, *extra], known)
+            planned = plan_module(
+                fresh,
+                topology,
+                options,
+                [*argument_pins, *extra],
+                known,
+                advise=last and not unpinned,
+            )
         except InfeasiblePlacementError:
-            if self._options.like is not None or not argument_pins:
+            if not unpinned:
                 raise
             _log.warning(
                 "%s: the state cannot stay where the first plan put it with these shapes; it will "
                 "move",
                 self._name,
             )
-            planned = plan_module(fresh, topology, options, extra, known)
+            planned = plan_module(fresh, topology, options, extra, known, advise=last)
         return Plan(planned.module, self._name, planned.timings)
 
     def _wanted_arguments(self, entry: _Entry) -> list[tuple[int, Layers]]:

@@ -15,10 +15,11 @@ from typing import Any, ClassVar
 
 from baechi_jax.ir.attributes import DictAttr
 from baechi_jax.ir.core import Module
-from baechi_jax.ir.errors import PassError
+from baechi_jax.ir.errors import BaechiError, PassError
 from baechi_jax.ir.function import argument_attributes, set_argument_attributes
 from baechi_jax.ir.pieces import argument_pieces, leaves
 from baechi_jax.ir.topology import Topology
+from baechi_jax.limits_that_fit import with_limits_that_fit
 from baechi_jax.passes.cost.measured import MeasuredCosts
 from baechi_jax.passes.memory_measured import (
     NOTE,
@@ -31,6 +32,7 @@ from baechi_jax.passes.pass_manager import PassManager, PassTiming
 from baechi_jax.passes.pipeline import NAMED_PIPELINES, parse_pipeline, print_pipeline
 from baechi_jax.passes.place import Place
 from baechi_jax.passes.placement.errors import InfeasiblePlacementError, Shortfall
+from baechi_jax.passes.placement.infeasible import limits_text
 from baechi_jax.passes.plan_errors import MemoryLimitError
 from baechi_jax.passes.plan_figures import device_memory, step_seconds, used_devices
 from baechi_jax.passes.registry import Pass
@@ -38,7 +40,6 @@ from baechi_jax.passes.tasks import tasks_of
 from baechi_jax.passes.use_measured_costs import with_measured_costs
 from baechi_jax.placed_state import Layers, PinArguments, device_of_layers, placed_layers
 from baechi_jax.stack_forms import plan_stacks
-from baechi_jax.units import format_bytes
 
 _log = logging.getLogger(__name__)
 
@@ -89,12 +90,16 @@ def plan_module(
     options: PlannerOptions,
     extra: Sequence[Pass] = (),
     known: Known | None = None,
+    *,
+    advise: bool = True,
 ) -> Planned:
     """Plan a module for ``topology``; ``make_module`` gives a fresh traced one for each attempt.
 
     ``extra`` passes run right before ``colocate`` (or, without it, before placing). ``known``: what
     to plan memory with. Stacks of layers are whole or in even pieces where that costs nothing
     (``stack_forms.py``). Raises InfeasiblePlacementError when nothing fits, and what a pass raises.
+    ``advise``: the error names limits with which planning succeeds (``limits_that_fit.py``), found
+    by planning a few times more; else limits that a placement keeps in simulation.
     """
     known = known or Known()
     latest: Planned | None = None
@@ -109,7 +114,20 @@ def plan_module(
     pinned = [
         layers for each in extra if isinstance(each, PinArguments) for _, layers in each.leaves
     ]
-    planned = plan_stacks(attempt, options.pipeline, topology.size, pinned)
+
+    def plans(machine: Topology) -> bool:
+        try:
+            _within_limits(make_module, machine, replace(options, dump_folder=None), extra, known)
+        except BaechiError:
+            return False
+        return True
+
+    try:
+        planned = plan_stacks(attempt, options.pipeline, topology.size, pinned)
+    except InfeasiblePlacementError as error:
+        if not advise:
+            raise
+        raise with_limits_that_fit(error, topology, plans) from error.__cause__
     if options.dump_folder is not None and planned is not latest:
         # The dump is of the plan that counts.
         return attempt(str(planned.module.attributes["baechi.pipeline"]))
@@ -399,16 +417,19 @@ def _infeasible(
     if table is None:
         return InfeasiblePlacementError(f"{what}: {error}")
     shortfall = Shortfall(table.device, table.name, table.peak_bytes, table.limit_bytes)
-    needed = ", ".join(map(format_bytes, error.needed_bytes))
+    limits = limits_text(error.needed_bytes, "this placement fits then")
     return InfeasiblePlacementError(
         f"{what}. The last one tried fits in the simulation, but not with its copies, waits and "
         f"merged tasks: {table.headline}. The largest buffers there then, with their share of the "
         "peak:",
         (shortfall,),
         peak=table,
-        advice=f"It fits with memory_bytes of {needed}; less may do with another placement. Give "
-        "the devices more, add a device, donate arguments (donate_argnums), or take a smaller "
-        "batch.",
+        remedies=(
+            limits,
+            "a device more",
+            "donate arguments (donate_argnums)",
+            "a smaller batch, where activations are what fills the devices",
+        ),
         needed_bytes=error.needed_bytes,
     )
 

@@ -85,7 +85,7 @@ def _outcomes(
     for point, machine in zip(asked, machines, strict=True):
         text = pipeline or pipeline_text(str(point.values.get("placer", placer)))
         try:
-            module = plan_module(make_module, machine, PlannerOptions(text)).module
+            module = plan_module(make_module, machine, PlannerOptions(text), advise=False).module
         except InfeasiblePlacementError as error:
             yield _no_room(point, error)
         except BaechiError as error:

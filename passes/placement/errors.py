@@ -36,8 +36,10 @@ class InfeasiblePlacementError(BaechiError):
 
     ``shortfalls`` are those of the placement that came closest; ``proven`` says that none exists.
     ``peak``: what lives on its worst device at that device's peak, printed after ``message``;
-    ``advice``: what would help, printed after that. ``needed_bytes``: limits, one per device, that
-    a placement was found to keep by simulation: an upper bound of the smallest; empty for none.
+    ``remark``: what else there is to say of it; ``remedies``: what would help. ``needed_bytes``:
+    limits, one per device, that would do, as the first of ``remedies`` says; empty for none. From a
+    placer they are kept by a placement in simulation; from the planner they are ``memory_bytes``
+    with which it succeeds, where it says so.
     """
 
     def __init__(
@@ -47,15 +49,21 @@ class InfeasiblePlacementError(BaechiError):
         *,
         proven: bool = False,
         peak: PeakTable | None = None,
-        advice: str = "",
+        remark: str = "",
+        remedies: tuple[str, ...] = (),
         needed_bytes: tuple[int, ...] = (),
     ) -> None:
+        help_ = "\n".join(["What would help:", *(f"  - {each}" for each in remedies)])
+        advice = "\n".join(part for part in (remark, help_ if remedies else "") if part)
         parts = [message, *(peak.lines() if peak is not None else ()), advice]
         super().__init__("\n".join(part for part in parts if part))
         self.message = message
         self.shortfalls = shortfalls
         self.proven = proven
         self.peak = peak
+        self.remark = remark
+        self.remedies = remedies
+        #: What is printed after ``peak``: the remark and the remedies.
         self.advice = advice
         self.needed_bytes = needed_bytes
 
@@ -65,6 +73,20 @@ class InfeasiblePlacementError(BaechiError):
             f"{text}{self.message}",
             self.shortfalls,
             peak=self.peak,
-            advice=self.advice,
+            remark=self.remark,
+            remedies=self.remedies,
             needed_bytes=self.needed_bytes,
+        )
+
+    def with_limits(self, needed_bytes: tuple[int, ...], remedy: str) -> InfeasiblePlacementError:
+        """The same with other limits that would do, told by ``remedy``."""
+        others = self.remedies[1:] if self.needed_bytes else self.remedies
+        return InfeasiblePlacementError(
+            self.message,
+            self.shortfalls,
+            proven=self.proven,
+            peak=self.peak,
+            remark=self.remark,
+            remedies=(remedy, *others),
+            needed_bytes=needed_bytes,
         )

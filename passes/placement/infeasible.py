@@ -73,14 +73,14 @@ def infeasible(
     ]
     lines.append(f"The largest buffers on device {worst.device} then, and their share of its peak:")
     needed, remedies = _remedies(problem, profiles, tried, shortfalls)
-    advice = _too_large(problem, profiles, assignment, simulation, worst.device)
-    advice += ["What would help:", *(f"  - {each}" for each in remedies)]
+    too_large = _too_large(problem, profiles, assignment, simulation, worst.device)
     return InfeasiblePlacementError(
         "\n".join(lines),
         shortfalls,
         proven=gap is not None,
         peak=table,
-        advice="\n".join(advice),
+        remark="\n".join(too_large),
+        remedies=tuple(remedies),
         needed_bytes=needed,
     )
 
@@ -128,9 +128,8 @@ def _remedies(
     remedies: list[str] = []
     needed, how = smallest_limits(problem, profiles, tried)
     if len(set(limits)) == 1:
-        remedies.append(f"a limit of {_at_least(max(needed))} on each device ({how})")
-    else:
-        remedies.append(f"limits of {', '.join(map(_at_least, needed))} ({how})")
+        needed = (max(needed),) * len(needed)
+    remedies.append(limits_text(needed, how))
     count = _devices_needed(problem)
     if count:
         extra = count - problem.devices
@@ -170,7 +169,8 @@ def smallest_limits(
     """Limits that fit, none below the present ones, and what keeps them.
 
     Starts from the peaks of the placer that is least above the limits, as a share of them, and
-    tries ever smaller limits by packing and repair, a few times. An upper bound: less may do.
+    tries ever smaller limits by packing and repair, a few times. An estimate: less may do, and the
+    rest of the pipeline may need more. The planner tries it (``baechi_jax/limits_that_fit.py``).
     """
     limits = problem.lists.limit_bytes
 
@@ -198,7 +198,14 @@ def _pack_within(problem: PlacementProblem, profiles: Profiles, ratio: float) ->
     return repair(within, profiles, pack(within, profiles, relaxed), ALL_RULES)
 
 
-def _at_least(nbytes: int) -> str:
+def limits_text(limit_bytes: Sequence[int], why: str) -> str:
+    """``a limit of 1.51 MiB on each device (why)``; for unequal ones, each device's."""
+    if len(set(limit_bytes)) == 1:
+        return f"a limit of {at_least(limit_bytes[0])} on each device ({why})"
+    return f"limits of {', '.join(map(at_least, limit_bytes))} ({why})"
+
+
+def at_least(nbytes: int) -> str:
     """``1.51 MiB``: never less than ``nbytes``."""
     for unit, factor in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
         if nbytes >= factor:
