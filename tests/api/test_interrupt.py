@@ -1,12 +1,17 @@
-"""Ctrl-C while a placed function plans: the function can be called again."""
+"""Ctrl-C while a placed function plans, compiles or measures: the function can be called again."""
 
 import os
 import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
-SCRIPT = """
+import pytest
+
+from baechi_jax.runtime.profile_cache import read_costs
+
+SOLVE = """
 import threading
 import jax, jax.numpy as jnp
 import baechi_jax as baechi
@@ -42,30 +47,120 @@ got, _ = step(x, weights)
 print(bool(jnp.allclose(got, wanted, rtol=1e-4)))
 """
 
+#: ``step`` in several tasks, for what stands before ``interrupted()``.
+STEP = """
+import sys, threading, time
+from pathlib import Path
+import jax, jax.numpy as jnp
+import baechi_jax as baechi
 
-def test_ctrl_c_during_a_solve() -> None:
+folder = Path(sys.argv[1])
+topology = baechi.local_topology("1MiB", share_hardware=False)
+
+def layers(x, weights):
+    with baechi.on(0):
+        y, new = jnp.cos(x), x + 1
+    for index, w in enumerate(weights):
+        with baechi.on(index % 4):
+            y = jnp.tanh(y @ w)
+    return y, new
+
+def interrupted(**options):
+    step = baechi.place(layers, placer="expert", topology=topology, donate_argnums=0, **options)
+    x, weights = jnp.ones((8, 32)), [jnp.full((32 + i, 33 + i), 0.01) for i in range(6)]
+    wanted, _ = layers(x, weights)
+    try:
+        step(x, weights)
+    except KeyboardInterrupt:
+        left = [each.name for each in threading.enumerate() if each.name.startswith("baechi")]
+        print("interrupted", x.is_deleted(), left, flush=True)
+        got, _ = step(x, weights)
+        print(bool(jnp.allclose(got, wanted, rtol=1e-4)), flush=True)
+        raise
+"""
+
+COMPILE = """
+from baechi_jax.ir import _jax_compat as compat
+
+compile_ = compat.LoweredJaxpr.compile
+
+def slow(*args):
+    print("ready", flush=True)
+    time.sleep(0.3)
+    return compile_(*args)
+
+compat.LoweredJaxpr.compile = slow
+interrupted(compile_threads=1)
+"""
+
+PROFILE = """
+from baechi_jax.runtime.profile import TaskSampler
+
+run = TaskSampler._run
+
+def slow(self, state):
+    print("ready", flush=True)
+    time.sleep(0.1)
+    return run(self, state)
+
+TaskSampler._run = slow
+interrupted(costs="profile", profile_folder=folder, profile_seconds=3)
+"""
+
+
+def start(script: str, *arguments: str) -> subprocess.Popen[str]:
     flags = {"XLA_FLAGS": "--xla_force_host_platform_device_count=4", "JAX_PLATFORMS": "cpu"}
-    with subprocess.Popen(
-        [sys.executable, "-c", SCRIPT],
+    return subprocess.Popen(
+        [sys.executable, "-c", script, *arguments],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
         env={**os.environ, **flags},
-    ) as process:
+    )
+
+
+def rest_of(process: subprocess.Popen[str]) -> tuple[str, str]:
+    try:
+        return process.communicate(timeout=120)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        raise
+
+
+def test_ctrl_c_during_a_solve() -> None:
+    with start(SOLVE) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"
         time.sleep(1.0)
         process.send_signal(signal.SIGINT)
-        start = time.monotonic()
+        begun = time.monotonic()
         heard = process.stdout.readline()
-        seconds = time.monotonic() - start
-        try:
-            output, errors = process.communicate(timeout=120)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            raise
+        seconds = time.monotonic() - begun
+        output, errors = rest_of(process)
     assert heard == "interrupted False []\n", errors
     # Long before the solver's own limit.
     assert seconds < 300
     # How often the second plan solves depends on how busy the machine is.
     assert output.endswith("True\n"), errors
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("script", [COMPILE, PROFILE], ids=["compile", "profile"])
+def test_ctrl_c_during_a(script: str, tmp_path: Path) -> None:
+    with start(STEP + script, str(tmp_path)) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n", process.communicate()
+        process.send_signal(signal.SIGINT)
+        output, errors = rest_of(process)
+    lines = [line for line in output.splitlines() if line != "ready"]
+    assert lines == ["interrupted False []", "True"], errors
+    assert errors.rstrip().endswith("KeyboardInterrupt")
+    assert process.returncode == -signal.SIGINT
+    # What measuring keeps is whole; compiling keeps nothing.
+    files = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert bool(files) == (script is PROFILE)
+    for path in files:
+        if path.suffix == ".json":
+            read_costs(path)
+        else:
+            assert path.suffix == ".lock"
