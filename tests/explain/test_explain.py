@@ -26,6 +26,7 @@ from baechi_jax.passes.simulate.judge import ALL_RULES, judge
 from baechi_jax.passes.tasks import tasks_of
 from baechi_jax.plan import Plan
 from baechi_jax.planner import Known, PlannerOptions, pipeline_text, plan_module
+from baechi_jax.units import format_seconds
 
 Params = dict[str, jax.Array]
 
@@ -236,6 +237,77 @@ def test_what_is_in_no_group() -> None:
     plan = baechi.place(_unread, topology=machine).plan(jnp.ones(4), jnp.ones(4))
     assert "No operation reads y." in _text(plan.explain("y"))
     assert plan.explain("cos").reasons[0].startswith("Moving it moves ")
+
+
+def _two(v: jax.Array, w: jax.Array, x: jax.Array, y: jax.Array) -> tuple[jax.Array, jax.Array]:
+    return jnp.tanh(x @ v), jnp.sin(y @ w)
+
+
+def _unrefined(placer: str, *devices: Device) -> Plan:
+    """Two products that have nothing to do with each other, just as ``placer`` puts them."""
+    square, wide = (jax.ShapeDtypeStruct(shape, jnp.float32) for shape in ((256, 256), (64, 256)))
+    machine = Topology(devices, Topology.uniform(len(devices)).links)
+    pipeline = f"default{{placer={placer} evaluations=0}}"
+    return baechi.place(_two, topology=machine, pipeline=pipeline).plan(square, square, wide, wide)
+
+
+_ROOMY = Device(memory_bytes=64 << 20, name="slow")
+_FAST = Device("fast", 64 << 20, flops_per_second=1e12, bytes_per_second=1e12, name="fast")
+
+
+def test_no_room_where_it_would_start_earlier() -> None:
+    plan = _unrefined("single:0", _ROOMY, Device(memory_bytes=100_000, name="small"))
+    here, there = plan.explain("w").moves
+    # After the other product here, at once there.
+    assert there.start_seconds == 0
+    assert here.start_seconds is not None
+    sooner = f", though it would start {format_seconds(here.start_seconds)} earlier there: it would"
+    text = _text(plan.explain("w"))
+    assert f"Device 1 small has no room for it{sooner} hold 384 KiB of 97.7 KiB" in text
+    assert text.endswith("Nowhere else does it fit.")
+    # The first product starts at once on either device.
+    assert "Device 1 small has no room for it: it would hold" in _text(plan.explain("v"))
+
+
+def test_another_device_would_do_as_well() -> None:
+    machine = Topology.uniform(2, Device(memory_bytes=64 << 20, name="dev"))
+    plan = baechi.place(jnp.sin, topology=machine, placer="single:0").plan(jnp.ones((256, 256)))
+    found = plan.explain("sin")
+    assert found.reasons[-1] == "Device 1 dev would do as well: the step is the same within 0.5%."
+    assert "as good" in str(found)
+
+
+def test_another_device_would_be_better() -> None:
+    plan = _unrefined("single:0", _ROOMY, _FAST)
+    found = plan.explain("w")
+    here, there = found.moves
+    shorter = 100 * (1 - there.step_seconds / here.step_seconds)
+    assert shorter > 40
+    assert found.reasons[-1] == (
+        f"By this simulation device 1 fast would be better: a step {shorter:.1f}% shorter. The "
+        "placer did not find that; pin it there to have it."
+    )
+    assert "faster" in str(found)
+
+
+def test_the_best_other_device_is_slower() -> None:
+    found = _unrefined("single:0", _FAST, _ROOMY).explain("w")
+    here, there = found.moves
+    longer = 100 * (there.step_seconds / here.step_seconds - 1)
+    assert found.reasons[-1] == (
+        f"Of the devices where it fits, the best other is 1 slow: a step {longer:.1f}% longer."
+    )
+    assert "slower" in str(found)
+    # On two devices alike each has one product; beside the other it waits.
+    split = _unrefined("m-etf", _ROOMY, _ROOMY)
+    late = {name: split.explain(name) for name in "vw"}
+    waits = [
+        f", where it would start {format_seconds(there.start_seconds)} later."
+        for here, there in (each.moves for each in late.values())
+        if here.start_seconds == 0 and there.start_seconds
+    ]
+    assert len(waits) == 1
+    assert any(each.reasons[-1].endswith(waits[0]) for each in late.values())
 
 
 # Names ------------------------------------------------------------------------------------------
