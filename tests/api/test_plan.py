@@ -14,9 +14,10 @@ import pytest
 
 import baechi_jax as baechi
 from baechi_jax.ir.core import Module
-from baechi_jax.ir.errors import PassError
+from baechi_jax.ir.errors import PassError, VerificationError
 from baechi_jax.ir.parser import parse_module
 from baechi_jax.ir.topology import Device, Topology
+from baechi_jax.passes.eliminate_dead_code import EliminateDeadCode
 from baechi_jax.passes.pipeline import default_pipeline
 from baechi_jax.passes.placement.errors import InfeasiblePlacementError
 from baechi_jax.passes.schedule import Schedule
@@ -272,6 +273,22 @@ def test_a_crash_while_planning_leaves_a_reproducer(
     monkeypatch.undo()
     # It is the module before the pass, so that the pass can do its work on it.
     Schedule().run(parse_module(file.read_text()))
+
+
+def test_each_pass_is_verified_where_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = EliminateDeadCode.run
+
+    def breaking(self: EliminateDeadCode, module: Module) -> None:
+        plain(self, module)
+        module.main.body.ops[0].attributes["baechi.pin"] = ("nowhere",)
+
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setattr(EliminateDeadCode, "run", breaking)
+    with pytest.raises(VerificationError, match=r"baechi\.pin") as caught:
+        baechi.place(step, verify_each=True).plan(*shapes())
+    assert "pass 'eliminate-dead-code' left the module invalid" in caught.value.__notes__
+    # Else it goes unseen: no later pass reads it.
+    baechi.place(step).plan(*shapes())
 
 
 def test_missing_file(tmp_path: Path) -> None:
