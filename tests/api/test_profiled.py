@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -100,6 +101,21 @@ def test_what_is_in_the_cache_is_not_measured_again(
     monkeypatch.setattr(TaskSampler, "_sample", refuse)
     monkeypatch.setattr(profile_links, "_measure", refuse)
     assert _placed(tmp_path).plan(*shapes).step_seconds == pytest.approx(plan.step_seconds)
+
+
+def test_bars_of_measuring(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("baechi_jax.runtime.progress.SHOWN_AFTER_SECONDS", 0.0)
+    shapes = jax.eval_shape(_arguments)
+    _placed(tmp_path / "quiet", progress=False, profile_seconds=0.2).plan(*shapes)
+    assert capsys.readouterr().err == ""
+    _placed(tmp_path / "shown", progress=True, profile_seconds=0.2).plan(*shapes)
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    # Each ends with all that there was to do.
+    for title in ("compiling", "links", "measuring"):
+        assert re.search(rf"{title} \S+ +([1-9]\d*)/\1 ", captured.err), (title, captured.err)
 
 
 def test_ctrl_c_leaves_nothing_half_written(
