@@ -1,4 +1,4 @@
-"""``fuse-tasks`` hides no memory (docs/plan.md): what it records of a task's temporaries, on random programs.
+"""``fuse-tasks`` hides no memory (docs/plan.md): recorded temporaries, on random programs.
 
 Three ways to know what a task takes: the model asked anew, the least that any order of its
 operations needs (without the model), and what XLA gives the compiled task.
