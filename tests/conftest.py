@@ -20,7 +20,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 # The same examples in every run: a failure is the change's, not the day's. To look for new ones:
 # pytest --hypothesis-profile=search
 settings.register_profile("steady", derandomize=True)
-settings.register_profile("search")
+settings.register_profile("search", max_examples=1000)
 settings.load_profile("steady")
 
 

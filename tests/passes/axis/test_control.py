@@ -6,15 +6,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from jax import lax
 
 from baechi_jax.passes.axis.states import FULL, Each, Running, Split
+from tests.examples import few
 from tests.passes.axis.arrays import array
 from tests.passes.axis.execution import check, compare, follow
-
-few = settings(max_examples=2, deadline=None)
 
 
 def test_calls_are_their_bodies() -> None:
@@ -107,7 +106,7 @@ def test_a_while_loop_that_ends_by_the_axis() -> None:
 
 
 @given(st.integers(1, 2), st.booleans(), st.integers(2, 3))
-@few
+@few(2)
 def test_a_recurrent_net_over_a_batch(axis: int, reverse: bool, size: int) -> None:
     """Time is dimension 0; the axis is the batch, the carry starts from zeros."""
     shape = [3, 2, 2]
@@ -157,7 +156,7 @@ def test_carries_that_no_state_covers() -> None:
 
 
 @given(st.integers(2, 4), st.booleans(), st.sampled_from([(0,), (1,), (0, 1)]))
-@few
+@few(2)
 def test_a_scan_that_maps(size: int, reverse: bool, split: tuple[int, ...]) -> None:
     def fn(xs: Any, ys: Any, w: Any) -> Any:
         def body(shared: Any, row: Any) -> Any:

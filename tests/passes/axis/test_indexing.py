@@ -5,19 +5,19 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from jax import lax
 
+from tests.examples import few
 from tests.passes.axis.arrays import array, integers
 from tests.passes.axis.execution import check, follow
 
-few = settings(max_examples=3, deadline=None)
 MODES = ["clip", "fill", "promise_in_bounds"]
 
 
 @given(st.sampled_from(MODES), st.integers(2, 4), st.integers(0, 2))
-@few
+@few(3)
 def test_gathers(mode: str, size: int, at: int) -> None:
     """Rows of a table by an array of indices: the axis in the table's columns or in the indices."""
 
@@ -35,7 +35,7 @@ def test_gathers(mode: str, size: int, at: int) -> None:
 
 
 @given(st.sampled_from(MODES), st.integers(2, 4), st.sampled_from([(0,), (1,), (0, 1)]))
-@few
+@few(3)
 def test_batched_gathers(mode: str, size: int, split: tuple[int, ...]) -> None:
     def fn(x: Any, rows: Any) -> Any:
         batched = jax.vmap(lambda t, r: t.at[r].get(mode=mode))

@@ -5,14 +5,14 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from jax import lax
 
+from tests.examples import few
 from tests.passes.axis.arrays import array
 from tests.passes.axis.execution import check, follow
 
-few = settings(max_examples=3, deadline=None)
 AXES = st.integers(0, 2)
 SIZES = st.sampled_from([2, 4])
 
@@ -24,7 +24,7 @@ def shape_with(axis: int, size: int) -> list[int]:
 
 
 @given(AXES, SIZES, st.lists(AXES, min_size=1, max_size=3, unique=True))
-@few
+@few(3)
 def test_reductions(axis: int, size: int, over: list[int]) -> None:
     def fn(x: Any) -> Any:
         axes = tuple(over)
@@ -67,7 +67,7 @@ def test_reductions_of_partial_values() -> None:
 
 
 @given(AXES, SIZES, AXES, st.booleans())
-@few
+@few(3)
 def test_along_an_axis(axis: int, size: int, over: int, reverse: bool) -> None:
     def fn(x: Any, y: Any) -> Any:
         return (
@@ -91,7 +91,7 @@ def test_along_an_axis(axis: int, size: int, over: int, reverse: bool) -> None:
 
 
 @given(AXES, SIZES, AXES)
-@few
+@few(3)
 def test_arg_reductions(axis: int, size: int, over: int) -> None:
     def fn(x: Any) -> Any:
         return jnp.argmax(x, over), jnp.argmin(x, over), lax.argmax(x, over, jnp.int16)
@@ -101,7 +101,7 @@ def test_arg_reductions(axis: int, size: int, over: int) -> None:
 
 
 @given(AXES, SIZES, AXES)
-@few
+@few(3)
 def test_windows(axis: int, size: int, over: int) -> None:
     window, stride, padding = [1] * 3, [1] * 3, [(0, 0)] * 3
     window[over], stride[over], padding[over] = 2, 2, (1, 1)

@@ -6,20 +6,19 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from jax import lax
 
+from tests.examples import few
 from tests.passes.axis.arrays import array
 from tests.passes.axis.execution import check, follow
-
-few = settings(max_examples=3, deadline=None)
 
 SHAPES = st.lists(st.integers(1, 3), min_size=1, max_size=4)
 
 
 @given(SHAPES, st.integers(2, 4), st.data())
-@few
+@few(3)
 def test_transpose_squeeze_and_broadcast(others: list[int], size: int, data: st.DataObject) -> None:
     axis = data.draw(st.integers(0, len(others)))
     shape = [*others[:axis], size, *others[axis:]]
@@ -42,7 +41,7 @@ def test_transpose_squeeze_and_broadcast(others: list[int], size: int, data: st.
 
 
 @given(st.sampled_from([(2, 3, 4), (4, 6), (2, 2, 6), (24,), (4, 1, 3, 2)]), st.data())
-@few
+@few(3)
 def test_reshape(shape: tuple[int, ...], data: st.DataObject) -> None:
     axis = data.draw(st.integers(0, len(shape) - 1))
     new = data.draw(st.sampled_from([(24,), (4, 6), (6, 4), (2, 3, 4), (2, 12), (2, 2, 2, 3)]))
@@ -86,7 +85,7 @@ def test_reasons_of_reshapes() -> None:
 
 
 @given(st.integers(0, 2), st.integers(2, 3), st.integers(0, 2))
-@few
+@few(3)
 def test_joining_padding_and_cutting(axis: int, size: int, other: int) -> None:
     shape = [2, 3, 2]
     shape[axis] = size
@@ -111,7 +110,7 @@ def test_joining_padding_and_cutting(axis: int, size: int, other: int) -> None:
 
 
 @given(st.integers(0, 1), st.integers(2, 3), st.integers(0, 1))
-@few
+@few(3)
 def test_stacking(axis: int, size: int, other: int) -> None:
     shape = [2, 2]
     shape[axis] = size
@@ -126,7 +125,7 @@ def test_stacking(axis: int, size: int, other: int) -> None:
 
 
 @given(st.integers(0, 2), st.integers(2, 3), st.integers(0, 2))
-@few
+@few(3)
 def test_dynamic_slices(axis: int, size: int, other: int) -> None:
     shape = [2, 3, 2]
     shape[axis] = size
