@@ -28,7 +28,7 @@ _IDENTITIES = (
 ).split()
 
 #: Keep the order of real floats, and are defined for all of them.
-_MONOTONE = (
+MONOTONE = (
     "asinh atan cbrt ceil erf exp exp2 expm1 floor logistic round sign sinh tanh"
 ).split()  # fmt: skip
 
@@ -37,7 +37,7 @@ _OTHERS = (
     "abs acos acosh asin atan2 atanh bessel_i0e bessel_i1e clz cos cosh digamma eq eq_to erf_inv "
     "erfc ge gt igamma igamma_grad_a igammac integer_pow is_finite le le_to lgamma log log1p log2 "
     "lt lt_to mulhi ne nextafter one_minus_square polygamma polynomial population_count pow "
-    "random_gamma_grad regularized_incomplete_beta rem rsqrt shift_left shift_right_arithmetic "
+    "regularized_incomplete_beta rem rsqrt shift_left shift_right_arithmetic "
     "shift_right_logical sin sqrt square tan threefry2x32 xor zeta"
 ).split()
 
@@ -81,12 +81,7 @@ def _identity(at: At) -> Sequence[State]:
     return elementwise(at) or _partial(at, at.kind())
 
 
-@rule("zeros_like")
-def _zeros(at: At) -> Sequence[State]:
-    return elementwise(at) or [Full(0)]
-
-
-@rule(*_MONOTONE)
+@rule(*MONOTONE)
 def _monotone(at: At) -> Sequence[State]:
     states = elementwise(at)
     if states is not None:
@@ -274,6 +269,11 @@ def _random(at: At) -> Sequence[State]:
     if element_of(at.op.operands[0]) != _THREEFRY:
         raise Mixed("draws by a generator that may draw differently for a batch of keys")
     return states
+
+
+@rule("rng_bit_generator")
+def _bit_generator(at: At) -> Sequence[State]:
+    raise Mixed("draws all bits from one key")
 
 
 def _all_partial(at: At, kind: str) -> list[State]:

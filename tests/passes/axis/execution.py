@@ -95,8 +95,13 @@ def check(
     return followed.results
 
 
-def compare(followed: Followed, args: Sequence[Any], pieces: int, rtol: float = 2e-5) -> int:
-    """Compare every value of the body; the number of those that depend on the axis."""
+def compare(
+    followed: Followed, args: Sequence[Any], pieces: int, rtol: float = 2e-5, jit: bool = False
+) -> int:
+    """Compare every value of the body; the number of those that depend on the axis.
+
+    ``jit`` compiles all as one program: some operations cannot run alone.
+    """
     report, traced = followed.report, followed.trace
     body = report.function.body
     block = Block(argument.type for argument in body.arguments)
@@ -129,7 +134,8 @@ def compare(followed: Followed, args: Sequence[Any], pieces: int, rtol: float = 
     program = operations_to_jaxpr(ops, block.arguments, outputs, traced.equations)
     leaves = [*traced.constants, *jax.tree_util.tree_leaves(args)]
     # One operation after another: pieces have the same shapes, so each kernel is compiled once.
-    found = jax.extend.core.jaxpr_as_fun(program)(*leaves)
+    run = jax.extend.core.jaxpr_as_fun(program)
+    found = (jax.jit(run) if jit else run)(*leaves)
     values = [_array(each) for each in found]
     count = len(compared)
     for position, value in enumerate(compared):

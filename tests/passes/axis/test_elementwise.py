@@ -6,14 +6,14 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from jax import lax
 
+from baechi_jax.passes.axis.elementwise import MONOTONE
+from tests.examples import few
 from tests.passes.axis.arrays import array
 from tests.passes.axis.execution import check, follow
-
-few = settings(max_examples=8, deadline=None)
 
 UNARY: list[Callable[..., Any]] = [
     jnp.exp, jnp.tanh, jnp.sin, lax.neg, lax.abs, lax.floor, lax.sign, lax.square,
@@ -30,7 +30,7 @@ BINARY: list[Callable[..., Any]] = [
 
 
 @given(st.sampled_from(UNARY), st.integers(0, 2), st.integers(1, 4))
-@few
+@few(8)
 def test_one_operand_stays_split(fn: Callable[..., Any], axis: int, size: int) -> None:
     shape = [2, 3, 2]
     shape[axis] = size
@@ -43,7 +43,7 @@ def test_one_operand_stays_split(fn: Callable[..., Any], axis: int, size: int) -
     st.integers(2, 4),
     st.sampled_from([(0,), (1,), (0, 1)]),
 )
-@few
+@few(8)
 def test_full_operands_are_read_in_parts(
     fn: Callable[..., Any], axis: int, size: int, split: tuple[int, ...]
 ) -> None:
@@ -119,6 +119,31 @@ def test_partial_values(case: int) -> None:
     reduce, then, expected = PARTIAL[case]
     fn = partial(reduce, then)
     assert check(fn, [array(4, 3), array(3, seed=1)], {0: 0}, pieces=2) == [expected]
+
+
+@pytest.mark.parametrize("name", MONOTONE)
+def test_what_keeps_order_keeps_maxima_and_minima(name: str) -> None:
+    """Where numbers are infinite too, and where rounding makes many of them one."""
+
+    def fn(x: Any) -> Any:
+        function = getattr(lax, name)
+        return function(x.max(0)), function(x.min(0)), function(x.sum(0))
+
+    x = np.concatenate([array(4, 8) * s for s in (1e-30, 0.3, 1, 40)], axis=1)
+    x[1:3, 5], x[:, 6], x[2, 7] = np.inf, -np.inf, np.nan
+    states = check(fn, [x], {0: 0}, pieces=2)
+    assert states == ["partial max", "partial min", "neither"]
+
+
+@pytest.mark.parametrize("name", ["neg", "add", "sub"])
+def test_unsigned_maxima_may_wrap(name: str) -> None:
+    def fn(x: Any) -> Any:
+        operands = [x.max(0)] if name == "neg" else [x.max(0), jnp.full(3, 3, jnp.uint32)]
+        return getattr(lax, name)(*operands)
+
+    followed = follow(fn, [np.ones((4, 3), np.uint32)], {0: 0})
+    assert followed.results == ["neither"]
+    assert f"'jax.{name}' of a partial max is no partial max" in followed.reason()
 
 
 def test_unsigned_sums_may_wrap_and_are_not_converted() -> None:

@@ -85,13 +85,12 @@ def test_random_numbers() -> None:
 
         def one(key: Any) -> Any:
             first, second = jax.random.split(jax.random.fold_in(key, 3))
-            gamma = jax.random.gamma(second, 2.0, (2,))
-            return jax.random.normal(first, (3, 2)), jax.random.bits(second, (3,)), first, gamma
+            return jax.random.normal(first, (3, 2)), jax.random.bits(second, (3,)), first
 
         return jax.vmap(one)(keys)
 
     keys = jax.random.split(jax.random.key(0), 4)
-    assert check(draw, [keys], {0: 0}, pieces=2)[:3] == ["split 0"] * 3
+    assert check(draw, [keys], {0: 0}, pieces=2) == ["split 0"] * 3
     followed = follow(draw, [jax.random.split(jax.random.key(0, impl="rbg"), 4)], {0: 0})
     assert followed.results[0] == "neither"
     assert "may draw differently for a batch of keys" in followed.reason()
