@@ -14,7 +14,8 @@ class Cost(ParameterizedAttr):
 
     ``seconds`` holds one entry for each kind in ``Topology.kinds``, in that order.
     ``temporary_bytes`` is the peak of what lives only while it runs, on top of operands and
-    results; ``output_bytes`` is the sum of its results.
+    results; ``output_bytes`` is the sum of its results. Resident bytes (the step's arguments, alive
+    when it starts) are in no cost: they follow from the arguments' types.
     """
 
     flops: float = 0.0

@@ -19,6 +19,7 @@ from baechi_jax.ir.attributes import Attribute, DictAttr, as_tuple
 from baechi_jax.ir.core import Operation
 from baechi_jax.ir.topology import Device
 from baechi_jax.ir.types import TensorType, nbytes
+from baechi_jax.passes.cost.linear_algebra import LINEAR_ALGEBRA
 from baechi_jax.passes.cost.primitives import (
     BITCAST,
     BROADCAST,
@@ -223,8 +224,8 @@ def _top_k(op: Operation, read: float, written: float) -> Count:
 
 def _fft(op: Operation, read: float, written: float) -> Count:
     lengths = _ints(op.attributes.get("fft_lengths"))
-    size = max(_size_in(op, 0), _size(op.results[0]))
-    return Count(8.0 * size * math.log2(max(math.prod(lengths), 2)), 0.0, read, written)
+    flops = 8.0 * _size_in(op, 0) * math.log2(max(math.prod(lengths), 2))
+    return Count(flops, 0.0, read, written)
 
 
 def _gather(op: Operation, _read: float, written: float) -> Count:
@@ -241,13 +242,15 @@ def _slice(_op: Operation, _read: float, written: float) -> Count:
 
 
 def _dynamic_update_slice(op: Operation, read: float, written: float) -> Count:
-    return Count(0.0, 0.0, read, written)
+    # The result starts as a copy of the operand; then the update is written over its place.
+    return Count(0.0, 0.0, read, written + nbytes(op.operands[1].type))
 
 
 def _scatter(op: Operation, read: float, written: float) -> Count:
     updates = nbytes(op.operands[2].type) if len(op.operands) > 2 else 0
     # The result starts as a copy of the operand; then each update reads and writes its place.
-    return Count(float(_size_in(op, 2)), 0.0, read + updates, written + updates)
+    flops = 0.0 if op.name == "jax.scatter" else float(_size_in(op, 2))
+    return Count(flops, 0.0, read + updates, written + updates)
 
 
 def _integer_pow(op: Operation, read: float, written: float) -> Count:
@@ -258,20 +261,17 @@ def _integer_pow(op: Operation, read: float, written: float) -> Count:
     return Count(float((multiplications + divisions) * size), 0.0, read, written)
 
 
-def _cubic(factor: float) -> Callable[[Operation, float, float], Count]:
-    """Dense linear algebra on (..., m, n): ``factor * batch * m * n * min(m, n)`` flops."""
-
-    def counter(op: Operation, read: float, written: float) -> Count:
-        shape = _tensor(op, 0).shape
-        if len(shape) < 2:
-            return Count(factor * _size_in(op, 0), 0.0, read, written)
-        return Count(factor * math.prod(shape) * min(shape[-2:]), 0.0, read, written)
-
-    return counter
+def _linear_algebra(op: Operation, read: float, written: float) -> Count:
+    flops, times = LINEAR_ALGEBRA[op.name[4:]]
+    # What is copied is read and written.
+    moved = (read + written) * times / 2
+    return Count(flops(op), 0.0, moved, moved)
 
 
-def _triangular_solve(op: Operation, read: float, written: float) -> Count:
-    return Count(float(_size_in(op, 1) * _tensor(op, 0).shape[-1]), 0.0, read, written)
+def _symmetric_product(op: Operation, read: float, written: float) -> Count:
+    """A whole matrix product, then a sum with the other operand as a second kernel."""
+    flops = 2.0 * _size(op.results[0]) * (_tensor(op, 0).shape[-1] + 1)
+    return Count(flops, 0.0, read + written, 2 * written)
 
 
 def _linear(factor: float) -> Callable[[Operation, float, float], Count]:
@@ -311,21 +311,8 @@ _COUNTERS: dict[str, Callable[[Operation, float, float], Count]] = {
         "scatter scatter-add scatter-max scatter-min scatter-mul scatter-sub".split(), _scatter
     ),
     "integer_pow": _integer_pow,
-    "cholesky": _cubic(1 / 3),
-    "cholesky_update": _cubic(2.0),
-    "eig": _cubic(25.0),
-    "eigh": _cubic(9.0),
-    "hessenberg": _cubic(10 / 3),
-    "householder_product": _cubic(4 / 3),
-    "ormqr": _cubic(2.0),
-    "lu": _cubic(2 / 3),
-    "qr": _cubic(4 / 3),
-    "schur": _cubic(25.0),
-    "svd": _cubic(22.0),
-    "symmetric_product": _cubic(1.0),
-    "triangular_solve": _triangular_solve,
-    "tridiagonal": _cubic(4 / 3),
-    "tridiagonal_solve": _linear(10.0),
+    **dict.fromkeys(LINEAR_ALGEBRA, _linear_algebra),
+    "symmetric_product": _symmetric_product,
     "lu_pivots_to_permutation": _linear(2.0),
     "bitcast_convert_type": _free,
     "copy": _free,

@@ -6,6 +6,7 @@ from baechi_jax.ir.errors import PassError
 from baechi_jax.ir.parser import parse_module
 from baechi_jax.passes.placement.errors import PlacementProblemError
 from baechi_jax.passes.placement.from_module import ModuleProblem, from_module
+from baechi_jax.passes.simulate.judge import judge
 
 TOPOLOGY = """#baechi.topology<
   devices = [#baechi.device<kind = "gpu", memory_bytes = 1000>, #baechi.device<kind = "cpu">],
@@ -71,6 +72,17 @@ def test_arguments_then_tasks() -> None:
     assert problem.producer.tolist() == [0, 1, 2, 3]
     assert problem.lists.readers == [[2], [], [3], []]
     assert [source.node_of_task(0), source.node_of_argument(1)] == [2, 1]
+
+
+def test_resident_bytes_are_those_of_the_types() -> None:
+    """No cost holds them: what lives when the step starts takes what its type says, read or not."""
+    text = module(TWO, results="%b").replace("%x: tensor<4xf32>", "%x: tensor<8x3xbf16>")
+    problem = read(
+        text.replace("(tensor<4xf32>, tensor<4xf32>)", "(tensor<4xf32>, tensor<8x3xbf16>)")
+    ).problem
+    assert problem.tensor_bytes[problem.producer[problem.is_argument]].tolist() == [16, 48]
+    # Beside both: a's result and b's, and the temporaries of b.
+    assert judge(problem, [0] * problem.nodes).peak_bytes == [16 + 48 + 2 * 16 + 5, 0]
 
 
 def test_undonated_arguments_and_results_persist() -> None:
