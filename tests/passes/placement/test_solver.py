@@ -1,11 +1,18 @@
 """Loading python-mip: quietly, and without its deadlock."""
 
+import logging
+import os
 import subprocess
 import sys
 
+import mip.highs
 import pytest
 
+from baechi_jax.passes.placement import linear_program
+from baechi_jax.passes.placement.favourite_children import favourite_children
+from baechi_jax.passes.placement.machine import Machine
 from baechi_jax.passes.placement.solver import add_row, highs_available, new_model
+from baechi_jax.passes.placement.synthetic import layered_problem
 
 
 @pytest.mark.parametrize("solver", ["auto", "highs", "cbc"])
@@ -31,6 +38,48 @@ def test_a_variable_may_come_twice_in_a_row() -> None:
 def test_highs_is_there() -> None:
     # The package asks for it; without it CBC takes over, several times slower on large programs.
     assert highs_available()
+
+
+def test_without_highs_cbc_solves(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    machine = Machine.uniform_of(3, 1 << 40, latency_seconds=2e-4, seconds_per_byte=1e-9)
+    problem = layered_problem(60, 4, machine, seed=0)
+    made: list[mip.Model] = []
+
+    def note(*args: object, **options: object) -> mip.Model:
+        made.append(new_model(*args, **options))  # type: ignore[arg-type]
+        return made[-1]
+
+    monkeypatch.setattr(linear_program, "new_model", note)
+    wanted = favourite_children(problem, in_parts=False).makespan_seconds
+    monkeypatch.setattr(mip.highs, "has_highs", False)
+    with caplog.at_level(logging.INFO):
+        found = favourite_children(problem, in_parts=False).makespan_seconds
+    assert [model.solver_name.upper() for model in made] == ["HIGHS", "CBC"]
+    assert found == pytest.approx(wanted, rel=1e-6)
+    assert "HiGHS cannot be loaded; linear programs are solved by CBC" in caplog.messages
+
+
+def test_where_highs_cannot_be_loaded_cbc_places() -> None:
+    script = """
+from baechi_jax.passes.placement.milp import milp
+from baechi_jax.passes.placement.solver import highs_available, new_model
+from baechi_jax.passes.placement.synthetic import random_problem
+assert not highs_available()
+assert type(new_model("test").solver).__name__ == "SolverCbc"
+print(milp(random_problem(3, tasks=5, devices=2, limit_bytes=1 << 30), time_limit=60).status)
+"""
+    result = subprocess.run(
+        [sys.executable, "-c", script],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+        env={**os.environ, "PMIP_HIGHS_LIBRARY": "/nonexistent/libhighs.so"},
+    )
+    assert result.stdout.strip() == "optimal", result.stderr
+    assert result.stderr == ""
 
 
 def test_collecting_models_during_a_solve_does_not_hang() -> None:
