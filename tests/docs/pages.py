@@ -4,9 +4,9 @@ A block's first line says what is done with it:
 
 - ``python``: it is run, all of them in one process; ``sh``: it is run by bash.
 - ``python train.py``: it is written to that file.
-- ``output``: what the block before it prints; ``output some``: the same, but for what lies between
-  the first and the last line; ``output varies``: the same, but for numbers, units, spaces and the
-  placer's name.
+- ``output``: what the block before it prints; ``output near``: the same words, and numbers near
+  those shown (``_near``), but for the placer's name. Figures of plans are such: they move a little
+  with each release of JAX and each change of a cost.
 - Any other block is text.
 """
 
@@ -66,19 +66,10 @@ class Shown:
     @property
     def true(self) -> bool:
         """Whether the page shows what was printed."""
-        shown, printed = self._plain(self.shown), self._plain(self.printed)
-        if self.how == "some":
-            return _ends(shown) == _ends(printed)
-        return shown == printed
-
-    def _plain(self, text: str) -> str:
-        if self.how != "varies":
-            return "\n".join(line.rstrip() for line in text.strip("\n").splitlines())
-        # Which of the placers wins is as close a thing as a number.
-        text = re.sub(r"Placed by \S+ \([\w ]+\)", "Placed", text)
-        text = re.sub(r"[+-]?\d[\d,]*(\.\d+)?(e[+-]?\d+)?", "#", text)
-        text = re.sub(r"# ?(ns|us|ms|s|B|KiB|MiB|GiB|%)(?!\w)", "#", text)
-        return " ".join(re.sub("─+", "─", text).split())
+        if self.how != "near":
+            return _lines(self.shown) == _lines(self.printed)
+        (words, numbers), (printed, found) = _parts(self.shown), _parts(self.printed)
+        return words == printed and all(map(_near, numbers, found))
 
 
 def run_page(page: Path, folder: Path, timeout_seconds: float = 600) -> list[Shown]:
@@ -92,7 +83,7 @@ def run_page(page: Path, folder: Path, timeout_seconds: float = 600) -> list[Sho
         elif kind in ("python", "sh"):
             blocks.append((kind, content))
         elif kind == "output":
-            assert name in ("", "some", "varies"), f"{page.name}: output {name}"
+            assert name in ("", "near"), f"{page.name}: output {name}"
             expected.append((len(blocks) - 1, content, name))
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     done = subprocess.run(
@@ -110,7 +101,41 @@ def run_page(page: Path, folder: Path, timeout_seconds: float = 600) -> list[Sho
     return [Shown(blocks[index][1], shown, printed[index], how) for index, shown, how in expected]
 
 
-def _ends(text: str) -> list[str]:
-    """The first and the last line, without numbers."""
-    lines = text.splitlines() or [""]
-    return [re.sub(r"\d+", "#", lines[0]), re.sub(r"\d+", "#", lines[-1])]
+def _lines(text: str) -> list[str]:
+    return [line.rstrip() for line in text.strip("\n").splitlines()]
+
+
+_UNITS = {
+    "%": 0.01,
+    **{unit: 1e-3**power for power, unit in enumerate(("s", "ms", "us", "ns"))},
+    **{unit: 1024.0**power for power, unit in enumerate(("B", "KiB", "MiB", "GiB"))},
+}
+#: A number, and its unit if it has one; not a source line, nor a part of a name or a type.
+_NUMBER = re.compile(
+    r"(?<![\w.:])([+-]?\d[\d,]*(?:\.\d+)?(?:e[+-]?\d+)?)(?: ?(ns|us|ms|s|B|KiB|MiB|GiB|%))?(?!\w)"
+)
+#: How far numbers may be from those shown: a share of it, for percentages also so much, for counts.
+_SHARE, _POINTS, _COUNT = 0.2, 0.05, 1.0
+
+
+def _parts(text: str) -> tuple[str, list[tuple[float, float]]]:
+    """The words with a ``#`` for each number, and the numbers (seconds, bytes, shares), each with
+    how far another may be from it at least."""
+    text = re.sub("─+", "─", " ".join(text.split()))
+    # Which of the placers wins is as close a thing as a number.
+    text = re.sub(r"Placed by \S+ \([\w ]+\)", "Placed", text)
+    numbers: list[tuple[float, float]] = []
+
+    def number(match: re.Match[str]) -> str:
+        value = float(match[1].replace(",", "")) * _UNITS.get(match[2], 1.0)
+        slack = _POINTS if match[2] == "%" else _COUNT if match[0].isdigit() else 0.0
+        numbers.append((value, slack))
+        return "#"
+
+    return _NUMBER.sub(number, text), numbers
+
+
+def _near(shown: tuple[float, float], printed: tuple[float, float]) -> bool:
+    """Whether what was printed is near what is shown."""
+    value, slack = shown
+    return abs(value - printed[0]) <= max(slack, _SHARE * abs(value))
