@@ -50,12 +50,21 @@ def with_limits_that_fit(
         step = min(step * step, 2.0)
     if not high:
         return error
-    near = f" and fails with {1 - low / high:.1%} less" if high <= low * NEAR else "; less may do"
-    why = f"planning succeeds with that{near}"
+    fits = _machine(topology, high)
+    why = "planning succeeds with that"
+    if high <= low * NEAR:
+        fails = topology if low == 1.0 else _machine(topology, low)
+        why += f" and fails with {1 - _usable_bytes(fails) / _usable_bytes(fits):.1%} less"
+    else:
+        why += "; less may do"
     if any(device.reserved_bytes for device in topology.devices):
         why += "; what is reserved is counted"
-    needed = tuple(device.memory_bytes for device in _machine(topology, high).devices)
+    needed = tuple(device.memory_bytes for device in fits.devices)
     return error.with_limits(needed, limits_text(needed, why))
+
+
+def _usable_bytes(topology: Topology) -> int:
+    return sum(device.usable_bytes for device in topology.devices)
 
 
 def _estimate(error: InfeasiblePlacementError, topology: Topology) -> float:

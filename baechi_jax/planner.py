@@ -127,6 +127,7 @@ def plan_module(
     except InfeasiblePlacementError as error:
         if not advise:
             raise
+        _log.info("nothing fits; planning with larger limits, to name some that do")
         raise with_limits_that_fit(error, topology, plans) from error.__cause__
     if options.dump_folder is not None and planned is not latest:
         # The dump is of the plan that counts.

@@ -140,7 +140,8 @@ def test_planning_succeeds_with_the_limits_that_are_advised(
     assert found is not None, error.remedies[0]
     printed = tuple(parse_bytes(each) for each in found[1].split(", "))
     assert error.needed_bytes == (printed if len(printed) > 1 else printed * topology.size)
-    assert float(found[2]) <= 100 * (NEAR - 1)
+    # Printed sizes are rounded up, by less than a hundredth.
+    assert 0 < float(found[2]) <= 100 * (NEAR - 1) + 1
 
     def scaled(share: float) -> Topology:
         devices = tuple(

@@ -21,7 +21,7 @@ class Element {
       return made;
     });
   }
-  addEventListener(type, listener) { (this.listeners[type] ||= []).push(listener); }
+  addEventListener(type, listener) { this.listeners[type] = [...(this.listeners[type] || []), listener]; }
   dispatchEvent(event) {
     if (!event.target) event.target = this;
     (this.listeners[event.type] || []).forEach((listener) => listener(event));
