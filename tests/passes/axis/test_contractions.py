@@ -196,7 +196,6 @@ def test_scaled_dot(data: st.DataObject) -> None:
             lhs_scale=scales[0],
             rhs_scale=scales[1],
             dimension_numbers=product.numbers,
-            preferred_element_type=jnp.float32,
         )
 
     (found,) = check(fn, args, some(data, places))

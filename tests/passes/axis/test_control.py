@@ -1,5 +1,6 @@
 """Calls, branches, loops beside the axis and over it."""
 
+from collections.abc import Callable, Collection
 from typing import Any
 
 import jax
@@ -72,6 +73,55 @@ def test_a_branch_that_all_pieces_take() -> None:
         assert follow(kept, [jnp.bool_(go), *args[1:]], {1: 0}).results[0] == "split 0"
 
 
+#: What a branch makes that is as large as its operands: of ``x`` (split) and ``y`` (full).
+LARGE: dict[str, Callable[..., Any]] = {
+    "x": lambda x, y: x,
+    "y": lambda x, y: y,
+    "a function of both": lambda x, y: jnp.tanh(x) * y,
+    "zeros": lambda x, y: jnp.zeros_like(y),
+}
+
+#: What it makes that lacks the axis, by its state; zeros serve as any.
+REDUCED: dict[str, Callable[..., Any]] = {
+    "zeros": lambda x, y, axis: jnp.zeros_like(y.sum(axis)),
+    "full": lambda x, y, axis: y.min(axis),
+    "partial sum": lambda x, y, axis: (x * y).sum(axis),
+    "partial max": lambda x, y, axis: x.max(axis),
+}
+
+
+def covering(made: Collection[str]) -> str:
+    """The state of a result that branches make in these ways of ``REDUCED``."""
+    partial = sorted(each for each in made if each.startswith("partial"))
+    if not partial:
+        return "full"
+    served = {"partial sum": ["zeros"], "partial max": ["zeros", "full"]}[partial[0]]
+    return partial[0] if set(made) <= {partial[0], *served} else "neither"
+
+
+@given(st.data())
+@few(3)
+def test_branches(data: st.DataObject) -> None:
+    """Two or three, each with results of any state; the axis in any dimension."""
+    axis = data.draw(st.integers(0, 2))
+    shape = [2, 3, 2]
+    shape[axis] = data.draw(st.sampled_from([2, 4]))
+    count = data.draw(st.integers(2, 3))
+    large = data.draw(st.lists(st.sampled_from(list(LARGE)), min_size=count, max_size=count))
+    reduced = data.draw(st.lists(st.sampled_from(list(REDUCED)), min_size=count, max_size=count))
+
+    def fn(index: Any, x: Any, y: Any) -> Any:
+        def branch(one: str, other: str) -> Callable[..., Any]:
+            return lambda x, y: (LARGE[one](x, y), REDUCED[other](x, y, axis))
+
+        return lax.switch(index, [branch(*each) for each in zip(large, reduced)], x, y)
+
+    args = [jnp.int32(data.draw(st.integers(0, count - 1))), array(*shape), array(*shape, seed=1)]
+    found = check(fn, args, {1: axis})
+    split = any(each.startswith(("x", "a")) for each in large)
+    assert found == [f"split {axis}" if split else "full", covering(set(reduced))]
+
+
 def test_a_branch_that_depends_on_the_axis() -> None:
     def fn(x: Any) -> Any:
         return lax.cond(x.sum() > 0, lambda x: x, lambda x: -x, x)
@@ -93,6 +143,41 @@ def test_a_while_loop_beside_the_axis() -> None:
     args = [array(4, 3), array(4, 3, seed=1), jnp.int32(3)]
     expected = ["full", "split 0", "partial sum", "partial max"]
     assert check(fn, args, {0: 0}, pieces=2) == expected
+
+
+@given(st.data())
+@few(3)
+def test_while_loops(data: st.DataObject) -> None:
+    """Carries that start in any state, and steps that keep it or bring the axis in."""
+    axis = data.draw(st.integers(0, 2))
+    shape = [2, 3, 2]
+    shape[axis] = data.draw(st.sampled_from([2, 4]))
+    large = data.draw(st.sampled_from(list(LARGE)))
+    reduced = data.draw(st.sampled_from(list(REDUCED)))
+    brings = data.draw(st.booleans())
+    gathers = data.draw(st.sampled_from(["nothing", "partial sum", "partial max"]))
+
+    def fn(n: Any, x: Any, y: Any) -> Any:
+        def body(carry: Any) -> Any:
+            i, a, b = carry
+            new = {
+                "nothing": lambda: b * 1.0,
+                "partial sum": lambda: b + x.sum(axis),
+                "partial max": lambda: jnp.maximum(b, (x * y).max(axis)),
+            }[gathers]()
+            return i + 1, jnp.sin(a + x) if brings else jnp.sin(a * y), new
+
+        start = (jnp.int32(0), LARGE[large](x, y), REDUCED[reduced](x, y, axis))
+        return lax.while_loop(lambda carry: carry[0] < n, body, start)
+
+    args = [jnp.int32(data.draw(st.integers(0, 3))), array(*shape), array(*shape, seed=1)]
+    found = check(fn, args, {1: axis})
+    split = brings or large.startswith(("x", "a"))
+    assert found[:2] == ["full", f"split {axis}" if split else "full"]
+    if gathers != "nothing":
+        assert found[2] == covering({reduced, gathers})
+    else:
+        assert found[2] == ("neither" if reduced == "partial max" else covering({reduced}))
 
 
 def test_a_while_loop_that_ends_by_the_axis() -> None:

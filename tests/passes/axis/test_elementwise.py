@@ -121,6 +121,37 @@ def test_partial_values(case: int) -> None:
     assert check(fn, [array(4, 3), array(3, seed=1)], {0: 0}, pieces=2) == [expected]
 
 
+#: Steps on a partial value ``a``; ``y`` is full and positive.
+STEPS: list[Callable[..., Any]] = [
+    lambda a, y: -a, lambda a, y: a + y, lambda a, y: y - a, lambda a, y: a * y, lambda a, y: a / y,
+    lambda a, y: a + a, lambda a, y: a - 0.5 * a, lambda a, y: jnp.maximum(a, y),
+    lambda a, y: jnp.minimum(y, a), lambda a, y: jnp.maximum(a, -a), lambda a, y: jnp.tanh(a),
+    lambda a, y: jnp.clip(a, -1.0, y), lambda a, y: jnp.where(y > 1, a, 0.0),
+    lambda a, y: jnp.where(y > 1, y, a), lambda a, y: lax.complex(a, a * y).imag,
+    lambda a, y: a * jnp.ones_like(a), lambda a, y: a + jnp.zeros_like(a),
+    lambda a, y: (a > y).astype(jnp.float32), lambda a, y: jnp.floor(a), lambda a, y: a * a,
+]  # fmt: skip
+
+
+@given(
+    st.sampled_from(["sum", "max", "min", "prod"]),
+    st.lists(st.sampled_from(STEPS), min_size=1, max_size=4),
+    st.sampled_from([2, 4]),
+)
+@few(6)
+def test_steps_on_partial_values(name: str, steps: list[Callable[..., Any]], pieces: int) -> None:
+    """Whatever state each step's result has, the pieces must make the whole value of it."""
+
+    def fn(x: Any, y: Any) -> Any:
+        values = [getattr(jnp, name)(x, axis=0)]
+        for step in steps:
+            values.append(step(values[-1], y))
+        return values
+
+    found = check(fn, [array(4, 3), 0.5 + np.abs(array(3, seed=1))], {0: 0}, pieces=pieces)
+    assert found[0] == f"partial {name}"
+
+
 @pytest.mark.parametrize("name", MONOTONE)
 def test_what_keeps_order_keeps_maxima_and_minima(name: str) -> None:
     """Where numbers are infinite too, and where rounding makes many of them one."""

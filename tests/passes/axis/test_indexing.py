@@ -88,6 +88,40 @@ def test_scatters(name: str) -> None:
     assert check(fn, [array(4, 4), *args[1:]], {0: 0}) == ["full", "neither"]
 
 
+SCATTERS = {
+    "add": "sum", "subtract": "sum", "multiply": "prod", "max": "max", "min": "min", "set": "",
+}  # fmt: skip
+
+
+@given(st.data())
+@few(4)
+def test_scatters_along_any_dimension(data: st.DataObject) -> None:
+    """Into a dimension of three; the axis in another, in that one, or in the indices."""
+    name = data.draw(st.sampled_from(sorted(SCATTERS)))
+    mode = data.draw(st.sampled_from(MODES[:2]))
+    into = data.draw(st.integers(0, 2))
+    axis = data.draw(st.integers(0, 3))  # 3: in the indices
+    shape = [2, 3, 2]
+    shape[into] = 5
+    many = [*shape[:into], 4, *shape[into + 1 :]]
+    size = 4 if axis == 3 else shape[axis]
+    rows = integers(4, high=9)
+
+    def fn(table: Any, rows: Any, updates: Any) -> Any:
+        at = table.at[(*[slice(None)] * into, rows)]
+        return getattr(at, name)(updates, mode=mode)
+
+    places = {1: 0, 2: into} if axis == 3 else {0: axis} if axis == into else {0: axis, 2: axis}
+    chosen = data.draw(st.sets(st.sampled_from(sorted(places)), min_size=1))
+    axes = {operand: places[operand] for operand in sorted(chosen)}
+    (found,) = check(fn, [array(*shape), rows, array(*many, seed=1)], axes, pieces=size)
+    if axis == 3:
+        kind = SCATTERS[name]
+        assert found == (f"partial {kind}" if kind in ("max", "min") else "neither")
+    else:
+        assert found == ("neither" if axis == into else f"split {axis}")
+
+
 @pytest.mark.parametrize("name", ["add", "max", "set"])
 def test_batched_scatters(name: str) -> None:
     def fn(table: Any, rows: Any, updates: Any) -> Any:

@@ -5,8 +5,11 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from jax import lax
 
+from tests.examples import few
 from tests.passes.axis.arrays import array
 from tests.passes.axis.execution import check, follow
 
@@ -34,6 +37,51 @@ def test_factorizations_over_a_batch() -> None:
     found = check(fn, [positive(4, 3, 3), array(4, 3, 2)], {0: 0, 1: 0}, pieces=2, rtol=1e-3)
     assert found == ["split 0"] * 10
     assert set(check(fn, [positive(3, 3, 3), array(3, 3, 2)], {0: 1})) == {"neither"}
+
+
+@given(st.data())
+@few(3)
+def test_batches(data: st.DataObject) -> None:
+    """One or two dimensions of a batch; the axis in them or in what the operation works on."""
+    name = data.draw(st.sampled_from(["cholesky", "eigh", "hessenberg", "lu", "qr", "svd", "fft"]))
+    batch = data.draw(st.lists(st.integers(2, 3), min_size=1, max_size=2))
+    size = data.draw(st.integers(2, 3))
+    rank = 2 if name != "fft" else data.draw(st.integers(1, 2))
+    axis = data.draw(st.integers(0, len(batch) + 1))
+
+    def fn(x: Any) -> Any:
+        if name == "fft":
+            return jnp.fft.fftn(x, axes=range(x.ndim - rank, x.ndim))
+        return getattr(lax.linalg, name)(x)
+
+    found = check(fn, [positive(*batch, size, size)], {0: axis}, rtol=1e-3)
+    assert set(found) == {f"split {axis}" if axis < len(batch) + 2 - rank else "neither"}
+
+
+@given(
+    *(st.booleans() for _ in range(4)),
+    st.integers(2, 3),
+    st.integers(0, 3),
+)
+@few(3)
+def test_triangular_solves_of_every_form(
+    left_side: bool, lower: bool, transpose: bool, unit: bool, size: int, role: int
+) -> None:
+    """The axis in the batch of one operand or both, or in the columns of the right-hand sides."""
+    a, b = positive(2, 3, size, size), array(2, 3, *([size, 4] if left_side else [4, size]))
+    columns = 3 if left_side else 2
+    axes = [{0: 1}, {1: 0}, {0: 0, 1: 0}, {1: columns}][role]
+
+    def fn(a: Any, b: Any) -> Any:
+        return lax.linalg.triangular_solve(
+            *(a, b),
+            left_side=left_side,
+            lower=lower,
+            transpose_a=transpose,
+            unit_diagonal=unit,
+        )
+
+    assert check(fn, [a, b], axes, rtol=1e-3) == [f"split {next(reversed(axes.values()))}"]
 
 
 @pytest.mark.parametrize("left_side", [True, False])
