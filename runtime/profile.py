@@ -8,9 +8,10 @@ has left the processor in another state than the task before leaves it in a step
 median is taken. A step launches without waiting, so short tasks are launched several times and
 waited for once: what waiting itself takes (much, on a busy machine) is no part of a step.
 
-Time is bounded by a ``Budget``. It counts making inputs and running, not compiling. What has not
-been measured when it ends stays unmeasured; a run that has started is not stopped, and none is
-started that is expected to pass the limit.
+Time is bounded by a ``Budget``. It counts making inputs and running, not compiling. No run is
+started that is expected to pass the limit: by the model before the first one, by what that one took
+from then on. A run that has started is not stopped. What has not been measured when the budget ends
+stays unmeasured.
 """
 
 from __future__ import annotations
@@ -52,20 +53,27 @@ class Budget:
     def __init__(self, seconds: float, clock: Clock = time.perf_counter) -> None:
         self.seconds = seconds
         self.clock = clock
-        self.spent = 0.0
+        self._before = 0.0
+        self._since: float | None = None
+
+    @property
+    def spent(self) -> float:
+        """Seconds so far, those of what is running now included."""
+        return self._before + (0.0 if self._since is None else self.clock() - self._since)
 
     def allows(self, expected_seconds: float) -> bool:
         """Whether something that takes ``expected_seconds`` may start."""
-        return self.spent < self.seconds and self.spent + expected_seconds <= self.seconds
+        spent = self.spent
+        return spent < self.seconds and spent + expected_seconds <= self.seconds
 
     @contextmanager
     def running(self) -> Iterator[None]:
         """Count the time inside."""
-        started = self.clock()
+        self._since = self.clock()
         try:
             yield
         finally:
-            self.spent += self.clock() - started
+            self._before, self._since = self.spent, None
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,23 +149,35 @@ class TaskSampler:
 
     def _sample(self, state: _State) -> None:
         warm = bool(state.seconds)
-        # Before the first run only the model has an idea; some runs and a batch are to come.
-        expected = state.whole if warm else 5 * state.subject.expected_seconds
+        # Before the first run only the model has an idea; the one that counts is the second.
+        expected = state.whole if warm else 2 * state.subject.expected_seconds
         if state.failed or not self._budget.allows(expected):
             return
         clock = self._budget.clock
         started = clock()
         with self._budget.running():
             try:
-                if not warm:
-                    state.batch = self._batch(state, self._run(state))
-                state.seconds.append(self._run(state))
+                seconds = None if warm else self._first(state)
+                state.seconds.append(self._run(state) if seconds is None else seconds)
             except jax.errors.JaxRuntimeError as error:
                 # Mostly no memory: the step may still run, since there less lies beside it.
                 _log.info("%s cannot be measured: %s", state.subject.name, error)
                 state.failed = True
                 state.kept.clear()
         state.whole = clock() - started
+
+    def _first(self, state: _State) -> float | None:
+        """Find the batch of a task that has not run; its seconds where there is no time for one."""
+        call = state.subject.executable.call
+        clock = self._budget.clock
+        started = clock()
+        jax.block_until_ready(call(*self._inputs(state)))
+        cold = clock() - started
+        if not self._budget.allows(cold):
+            return cold
+        seconds = self._run(state, warm=True)
+        state.batch = self._batch(state, seconds)
+        return None if self._budget.allows((state.batch + 1) * seconds) else seconds
 
     def _batch(self, state: _State, seconds: float) -> int:
         """How many runs make a sample of a task of which one takes about ``seconds``."""
@@ -168,12 +188,16 @@ class TaskSampler:
         room = min(BATCH_BYTES, state.subject.room_bytes)
         return max(min(runs, room // max(each, 1)), 1)
 
-    def _run(self, state: _State) -> float:
-        """Seconds of one run, in a sample of as many as make a batch after one that warms up."""
+    def _run(self, state: _State, *, warm: bool = False) -> float:
+        """Seconds of one run, in a sample of as many as make a batch after one that warms up.
+
+        ``warm``: there was one just now.
+        """
         call = state.subject.executable.call
-        calls = [self._inputs(state) for _ in range(state.batch + 1)]
+        calls = [self._inputs(state) for _ in range(state.batch + (not warm))]
         clock = self._budget.clock
-        jax.block_until_ready(call(*calls.pop()))
+        if not warm:
+            jax.block_until_ready(call(*calls.pop()))
         started = clock()
         results = [call(*calls.pop()) for _ in range(state.batch)]
         jax.block_until_ready(results)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 import subprocess
@@ -16,7 +17,9 @@ import numpy as np
 import pytest
 
 import baechi_jax as baechi
+from baechi_jax.ir.core import Operation
 from baechi_jax.ir.cost import Cost
+from baechi_jax.ir.fingerprint import fingerprint
 from baechi_jax.ir.topology import Device, Link, Topology
 from baechi_jax.passes.cost.measured import MeasuredCosts
 from baechi_jax.passes.tasks import tasks_of
@@ -28,6 +31,7 @@ from baechi_jax.profiled import ProfileOptions, Profiler, plan_with_profile
 from baechi_jax.retarget import retarget
 from baechi_jax.runtime import profile_links
 from baechi_jax.runtime.errors import DeviceError
+from baechi_jax.runtime.instructions import program_of
 from baechi_jax.runtime.profile import Budget, TaskSampler
 from baechi_jax.runtime.profile_cache import CostCacheError, cache_files, read_costs
 from tests.four_layers import arguments as _arguments
@@ -217,6 +221,47 @@ def test_the_plan_is_the_best_of_those_measured(tmp_path: Path) -> None:
     assert found.plan in made
     assert len(made) > 1
     assert found.plan.step_seconds == min(each.step_seconds for each in made)
+
+
+def test_what_there_was_no_time_for_is_scaled_by_what_was_measured(tmp_path: Path) -> None:
+    # A clock that ticks whenever it is looked at: everything takes far longer than modelled.
+    ticks = itertools.count()
+    budget = Budget(1e9, lambda: float(next(ticks)))
+    profiler = Profiler(
+        _topology(), jax.devices()[:4], ProfileOptions(folder=tmp_path, repeats=1), budget
+    )
+    shapes = jax.eval_shape(_arguments)
+    placed = place(_step, topology=_topology())
+    lowered = placed.lower(*shapes)
+    profiler.measure_links()
+    budget.seconds = budget.spent + 40
+    profiler.measure(program_of(lowered.plan.module), lowered._compile_tasks)
+    costs = profiler.costs()
+
+    entry = placed._entry(shapes, {})
+    modelled = {fingerprint(task): _seconds(task) for task in tasks_of(lowered.plan.module.main)}
+    entry.costs = costs
+    again = placed._plan_entry(entry)
+    left_out = unmeasured(again.module, costs.tasks)
+    tasks = tasks_of(again.module.main)
+    assert (
+        0
+        < len({fingerprint(task) for task in left_out})
+        < len({fingerprint(task) for task in tasks})
+    )
+    slower = [
+        _seconds(task) / modelled[fingerprint(task)]
+        for task in left_out
+        if fingerprint(task) in modelled
+    ]
+    assert slower
+    assert min(slower) > 1000
+
+
+def _seconds(task: Operation) -> float:
+    cost = task.attributes["baechi.cost"]
+    assert isinstance(cost, Cost)
+    return cost.seconds[0]
 
 
 @pytest.mark.parametrize(

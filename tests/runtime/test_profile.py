@@ -130,8 +130,28 @@ def test_the_budget_holds_and_the_longest_come_first() -> None:
     sampler.run(5)
     assert 6.0 <= clock.now <= 7.0
     assert budget.spent == clock.now
-    # 15 s of the longest would be too much; what it leaves is enough for a few runs of the others.
-    assert [found is not None for found in sampler.measurements] == [True, True, False]
+    # Two runs of the longest leave enough for two of the shortest.
+    assert [found is not None for found in sampler.measurements] == [True, False, True]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "runs", "found"),
+    [(1.0, 1, 2.0), (4.5, 2, 2.0), (5.0, 2, 2.0), (40.0, 16, 2.0)],
+)
+def test_a_task_that_takes_longer_than_expected_does_not_eat_the_budget(
+    seconds: float, runs: int, found: float
+) -> None:
+    clock = _Clock()
+    fake = _Fake(clock, [2.0])
+    budget = Budget(seconds, clock)
+    sampler = TaskSampler([_subject(fake, 0.1)], budget)
+    sampler.run(7)
+    (measurement,) = sampler.measurements
+    assert measurement is not None
+    assert measurement.seconds == found
+    assert fake.runs == runs
+    # No more than the one run that had started.
+    assert clock.now == budget.spent <= max(seconds, 2.0)
 
 
 def test_nothing_runs_without_a_budget() -> None:
