@@ -314,6 +314,8 @@ def _full(op: Operation, operands: Sequence[State]) -> Sequence[State]:
         return [Full(_uniform(op.attributes.get("value")))]
     if op.name in shapes.KEEP_UNIFORM and operands:
         return operands[: len(op.results)]
+    if op.name == "jax.mul" and Full(0) in operands:
+        return [Full(0)]
     return [FULL] * len(op.results)
 
 

@@ -162,7 +162,7 @@ def test_while_loops(data: st.DataObject) -> None:
             i, a, b = carry
             new = {
                 "nothing": lambda: b * 1.0,
-                "partial sum": lambda: b + x.sum(axis),
+                "partial sum": lambda: 0.5 * b + x.sum(axis),
                 "partial max": lambda: jnp.maximum(b, (x * y).max(axis)),
             }[gathers]()
             return i + 1, jnp.sin(a + x) if brings else jnp.sin(a * y), new
@@ -178,6 +178,20 @@ def test_while_loops(data: st.DataObject) -> None:
         assert found[2] == covering({reduced, gathers})
     else:
         assert found[2] == ("neither" if reduced == "partial max" else covering({reduced}))
+
+
+def test_a_decaying_sum_from_zeros_is_a_partial_sum() -> None:
+    """As momentum: the zeros it starts from stay zeros where they are scaled."""
+
+    def fn(x: Any, start: Any) -> Any:
+        def body(m: Any, y: Any) -> Any:
+            return 0.9 * m + jnp.sin(x * y).sum(0), None
+
+        ys = jnp.arange(3.0)
+        return lax.scan(body, jnp.zeros(3), ys)[0], lax.scan(body, start, ys)[0]
+
+    args = [array(4, 3), array(3)]
+    assert check(fn, args, {0: 0}, pieces=2) == ["partial sum", "neither"]
 
 
 def test_a_while_loop_that_ends_by_the_axis() -> None:
