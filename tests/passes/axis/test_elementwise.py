@@ -138,7 +138,7 @@ STEPS: list[Callable[..., Any]] = [
     st.lists(st.sampled_from(STEPS), min_size=1, max_size=4),
     st.sampled_from([2, 4]),
 )
-@few(6)
+@few(25)
 def test_steps_on_partial_values(name: str, steps: list[Callable[..., Any]], pieces: int) -> None:
     """Whatever state each step's result has, the pieces must make the whole value of it."""
 
