@@ -70,7 +70,7 @@ class Vit(eqx.Module):
         return self.head(self.norm(x[0]))
 
 
-def _train(model: Any, optimizer: Any, loss: Any, batch: Any, key: Any) -> Built:
+def train_step(model: Any, optimizer: Any, loss: Any, batch: Any, key: Any) -> Built:
     """The step of an equinox model: its arrays are the state, the rest of it is fixed."""
     arrays, static = eqx.partition(model, eqx.is_inexact_array)
 
@@ -95,7 +95,7 @@ def vit(size: int = 32, patch: int = 4, width: int = 128, heads: int = 4, layers
         return optax.softmax_cross_entropy_with_integer_labels(logits, labels).mean()
 
     batch = (jax.random.normal(key, (8, 3, size, size)), jnp.arange(8))
-    return _train(model, optax.adamw(1e-3, eps=1e-4), loss, batch, key)
+    return train_step(model, optax.adamw(1e-3, eps=1e-4), loss, batch, key)
 
 
 class Gru(eqx.Module):
@@ -128,7 +128,7 @@ def gru(inputs: int = 16, width: int = 256, layers: int = 4, length: int = 24) -
 
     xs = jax.random.normal(key, (8, length, inputs))
     optimizer = optax.adam(1e-3, eps=1e-4)
-    return _train(Gru(inputs, width, layers, key), optimizer, loss, (xs, xs[:, 0, 0]), key)
+    return train_step(Gru(inputs, width, layers, key), optimizer, loss, (xs, xs[:, 0, 0]), key)
 
 
 class OdeNet(eqx.Module):
@@ -167,7 +167,7 @@ def neural_ode(width: int = 32, hidden: int = 384, batch: int = 32) -> Built:
 
     optimizer = optax.adam(1e-3, eps=1e-4)
     x = jax.random.normal(key, (batch, 32))
-    return _train(OdeNet(width, hidden, key), optimizer, loss, x, key)
+    return train_step(OdeNet(width, hidden, key), optimizer, loss, x, key)
 
 
 def scanned_vit(layers: int = 8, width: int = 128, heads: int = 4, length: int = 64) -> Built:
@@ -196,4 +196,4 @@ def scanned_vit(layers: int = 8, width: int = 128, heads: int = 4, length: int =
 
     batch = (jax.random.normal(key, (8, length, width)), jnp.arange(8))
     optimizer = optax.chain(optax.clip_by_global_norm(1.0), optax.adamw(1e-3, eps=1e-4))
-    return _train(model, optimizer, loss, batch, key)
+    return train_step(model, optimizer, loss, batch, key)
