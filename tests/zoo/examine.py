@@ -14,6 +14,7 @@ more than it does there is equal too.
 
 from __future__ import annotations
 
+import re
 import time
 from dataclasses import dataclass
 from typing import Any
@@ -23,6 +24,8 @@ import jax.numpy as jnp
 import numpy as np
 
 import baechi_jax as baechi
+from baechi_jax.ir.core import Module
+from baechi_jax.ir.types import TensorType
 from baechi_jax.passes.tasks import tasks_of
 from tests.zoo.registry import Entry
 
@@ -31,6 +34,12 @@ DEVICES = 4
 #: How much more than from half a unit in the last place of its inputs an array may differ: a step
 #: rounds in every operation, not only once at its start.
 NOISE = 10.0
+
+
+#: A stack of less is a stack of biases, which may lie together.
+STACK_BYTES = 2**18
+
+_REASON = re.compile(r"(\d+% of the work is in one [^.:]+ at \S+:\d+): it cannot be divided")
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,9 +79,15 @@ class Outcome:
         if not self.entry.one_device:
             if self.devices_used < 2:
                 found.append("everything on one device")
-        elif "it cannot be divided" not in " ".join(self.summary.split()):
+        elif not self.reason:
             found.append("the summary does not say why one device does it all")
         return tuple(found)
+
+    @property
+    def reason(self) -> str:
+        """Why one device does it all, in the summary's words; empty where it does not say."""
+        found = _REASON.search(" ".join(self.summary.split()))
+        return found[1] if found else ""
 
 
 def examine(entry: Entry, *, share: float | None = None, steps: int = 3) -> Outcome:
@@ -107,6 +122,9 @@ def _examine(
     rest, step_seconds = _run(placed, (first[0], *again[1:]), steps - 1)
     found += rest
     wrong: list[str] = []
+    if entry.layers:
+        shardings = compiled.input_shardings[0][0]
+        wrong += kept_together(compiled.plan.module, arguments[0], shardings, entry.layers)
     worst, noisy = 0.0, 0
     for number, (one, other, near) in enumerate(zip(wanted, found, shaken, strict=True), 1):
         compared = compare(one, other, near, entry.tolerance)
@@ -174,6 +192,40 @@ def put(arguments: tuple[Any, ...], compiled: Any) -> tuple[Any, ...]:
         moved = [jax.device_put(leaf, devices[w.device]) for leaf, w in zip(leaves, wanted)]
         return tuple(jax.tree.unflatten(tree, moved))
     return tuple(baechi.device_put(arguments, shardings))
+
+
+def kept_together(module: Module, state: Any, shardings: Any, layers: int) -> list[str]:
+    """What is left of a scan over ``layers`` layers, which a plan should have taken apart.
+
+    A scan over all layers; a stack of ``state`` that lies on one device; an operation that makes a
+    stack of such a shape. ``shardings``: where the plan wants the leaves of ``state``.
+    """
+    stacks = {
+        jax.tree_util.keystr(path): (leaf, sharding)
+        for (path, leaf), sharding in zip(
+            jax.tree_util.tree_leaves_with_path(state),
+            jax.tree.leaves(shardings),
+            strict=True,
+        )
+        if leaf.shape[:1] == (layers,) and leaf.nbytes >= STACK_BYTES
+    }
+    if not stacks:
+        return [f"the state has no stacks of {layers} layers"]
+    problems = [
+        f"{path} lies whole on one device"
+        for path, (_, sharding) in stacks.items()
+        if len(sharding.device_set) == 1
+    ]
+    shapes = {leaf.shape for leaf, _ in stacks.values()}
+    for op in module.main.walk():
+        if op.name == "jax.scan" and op.attributes["length"] == layers:
+            problems.append(f"a scan over all layers at {op.location}")
+        problems += [
+            f"a stack of all layers, {result.type} at {op.location}"
+            for result in op.results
+            if isinstance(result.type, TensorType) and result.type.shape in shapes
+        ]
+    return problems
 
 
 def _run(function: Any, arguments: tuple[Any, ...], steps: int) -> tuple[list[Any], float]:

@@ -45,6 +45,8 @@ class Entry:
     slow: bool = True
     x64: bool = False
     tolerance: float = 2e-4
+    #: How many layers are scanned over, to be taken apart and spread; 0 for no such scan.
+    layers: int = 0
     #: Why no placement over several devices is expected; empty where one is.
     one_device: str = ""
 
@@ -71,6 +73,7 @@ class Entry:
 _HAIKU = ("haiku", "jmp", "optax")
 _FLAX = ("flax", "optax")
 _EQUINOX = ("diffrax", "equinox", "optax")
+_EQUIMO = (*_EQUINOX, "equimo")
 
 ENTRIES: tuple[Entry, ...] = (
     # haiku
@@ -78,7 +81,7 @@ ENTRIES: tuple[Entry, ...] = (
         "haiku-resnet50",
         "haiku_models:resnet50",
         _HAIKU,
-        "batch-norm state, SGD with momentum and a schedule",
+        "hk.nets.ResNet50: batch-norm state, SGD with momentum and a schedule",
     ),
     Entry(
         "haiku-transformer",
@@ -97,6 +100,7 @@ ENTRIES: tuple[Entry, ...] = (
         "haiku_models:layer_stack",
         _HAIKU,
         "hk.experimental.layer_stack, Lion",
+        layers=8,
         share=0.4,  # in layers it takes half of what the scan takes, on one device too
     ),
     Entry(
@@ -112,6 +116,7 @@ ENTRIES: tuple[Entry, ...] = (
         "linen_models:scanned_transformer",
         _FLAX,
         "nn.scan over nn.remat, dropout keys for each layer, tied embedding",
+        layers=8,
     ),
     Entry(
         "linen-conv-net",
@@ -162,6 +167,13 @@ ENTRIES: tuple[Entry, ...] = (
         "equinox_models:scanned_vit",
         _EQUINOX,
         "layers stacked by filter_vmap under lax.scan and jax.checkpoint",
+        layers=8,
+    ),
+    Entry(
+        "equimo-vit",
+        "equimo_models:vit",
+        _EQUIMO,
+        "equimo's transformer: rotary positions, registers, SwiGLU, dropped paths, LAMB",
     ),
     # graphs, reinforcement learning
     Entry(
@@ -200,6 +212,7 @@ ENTRIES: tuple[Entry, ...] = (
         "plain:one_while_loop",
         (),
         "a step that is one while loop",
+        slow=False,
         one_device="the step is one while loop",
     ),
 )

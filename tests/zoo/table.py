@@ -51,7 +51,7 @@ def row_of(name: str) -> list[str]:
     if not outcome.problems and outcome.noisy:
         status += f", {outcome.noisy} arrays to within rounding"
     if entry.one_device:
-        status += f"; one device: {entry.one_device}"
+        status += f"; one device: {outcome.reason}"
     else:
         status += f"; {outcome.devices_used} devices"
     return [

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +15,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tests.zoo.examine import KeptTree, compare, keep, shake
+import baechi_jax as baechi
+from baechi_jax.ir.topology import Device, Topology
+from tests import scanned_layers
+from tests.zoo.examine import KeptTree, Outcome, compare, keep, kept_together, shake
 from tests.zoo.registry import ENTRIES, ZOO, available
-from tests.zoo.table import BEGIN, END, HEADINGS, main, write
+from tests.zoo.table import BEGIN, END, HEADINGS, PAGE, main, write
 
 
 def test_names_are_unique_and_builders_exist() -> None:
@@ -119,6 +124,71 @@ def test_the_table_keeps_what_is_not_run_again(tmp_path: Path) -> None:
         f"| {second} | {ENTRIES[1].shows} | " + " | ".join(cells) + " |",
     ]
     assert all(line.count("|") == len(HEADINGS) + 2 for line in lines if line.startswith("|"))
+
+
+def test_a_scan_that_is_left_is_found() -> None:
+    layers, width = 2, 256
+    params = scanned_layers.init(jax.random.key(0), layers, width)
+    x = jnp.ones((2, width))
+
+    def step(params: Any, x: Any) -> Any:
+        value, grads = jax.value_and_grad(scanned_layers.loss)(params, x)
+        return jax.tree.map(lambda p, g: p - 0.1 * g, params, grads), value
+
+    def found(topology: Topology, **options: Any) -> list[str]:
+        placed = baechi.place(step, topology=topology, donate_argnums=0, **options)
+        shardings = placed.input_shardings(params, x)[0]
+        return kept_together(placed.plan(params, x).module, params, shardings, layers)
+
+    assert found(Topology.uniform(2, Device(memory_bytes=800_000)), placer="m-topo") == []
+    one = Topology.uniform(1)
+    apart = found(one, pipeline="default{placer=m-topo when=always}")
+    assert apart == ["['w'] lies whole on one device"]
+    problems = found(one, pipeline="default{placer=m-topo when=never}")
+    assert any("a scan over all layers at " in problem for problem in problems)
+    assert any("a stack of all layers, tensor<2x256x256xf32>" in problem for problem in problems)
+
+
+def test_the_reason_is_the_summarys() -> None:
+    said = "Step 1 ms. 98% of the work is in one while loop at a.py:7: it\n cannot be divided, so"
+    outcome = Outcome(
+        entry=ZOO["jax-while-loop"],
+        equations=1,
+        tasks=1,
+        plan_seconds=1.0,
+        one_device_bytes=1,
+        limit_bytes=1,
+        predicted_bytes=(1,),
+        actual_bytes=(1,),
+        predicted_step_seconds=1.0,
+        step_seconds=1.0,
+        one_device_step_seconds=1.0,
+        difference=0.0,
+        noisy=0,
+        wrong=(),
+        summary=said,
+        devices_used=1,
+    )
+    assert outcome.reason == "98% of the work is in one while loop at a.py:7"
+    assert outcome.problems == ()
+    silent = replace(outcome, summary="Step 1 ms.")
+    assert silent.problems == ("the summary does not say why one device does it all",)
+
+
+def test_the_page_has_a_row_for_each_entry() -> None:
+    """Of a whole run, all equal; why one device does it all in the words of the summary."""
+    text = PAGE.read_text(encoding="utf-8")
+    _, _, rest = text.partition(BEGIN)
+    table, end, _ = rest.partition(END)
+    assert end
+    heading, _, *lines = table.strip().splitlines()
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+    assert heading.count("|") == len(HEADINGS) + 2
+    assert [row[:2] for row in rows] == [[entry.name, entry.shows] for entry in ENTRIES]
+    several = re.compile(r"equal(, \d+ arrays to within rounding)?; [2-4] devices")
+    one = re.compile(r"equal; one device: \d+% of the work is in one [a-z ]+ at \w+\.py:\d+")
+    for entry, row in zip(ENTRIES, rows):
+        assert (one if entry.one_device else several).fullmatch(row[-1]), row
 
 
 def test_unknown_names_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
