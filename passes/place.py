@@ -15,8 +15,7 @@ from baechi_jax.ir.attributes import DictAttr
 from baechi_jax.ir.core import Module
 from baechi_jax.ir.errors import PassError
 from baechi_jax.ir.function import argument_attributes, set_argument_attributes
-from baechi_jax.passes.placement.auto import Candidate, Choice, choose
-from baechi_jax.passes.placement.bounds import makespan_bound
+from baechi_jax.passes.placement.auto import MILP_NODES, Candidate, Choice, choose
 from baechi_jax.passes.placement.from_module import ModuleProblem, from_module
 from baechi_jax.passes.registry import Pass, register_pass
 from baechi_jax.passes.simulate.simulator import Simulation
@@ -29,7 +28,7 @@ class Place(Pass):
 
     ``time_limit``: seconds for each run of a solver. ``memory_scale`` multiplies the limits that
     the placers see: below one, room is left for what a later stage may add.
-    ``auto_milp_seconds``: ``auto`` tries ``milp`` too, for at most so long.
+    ``auto_milp_nodes``: nodes of its search that ``milp`` gets in ``auto``; zero leaves it out.
     """
 
     name: ClassVar[str] = "place"
@@ -39,7 +38,7 @@ class Place(Pass):
     time_limit: float = 10.0
     seed: int = 0
     memory_scale: float = 1.0
-    auto_milp_seconds: float = 0.0
+    auto_milp_nodes: int = MILP_NODES
 
     def run(self, module: Module) -> None:
         """Set ``baechi.devices`` throughout, and ``baechi.placement`` on the module.
@@ -57,10 +56,10 @@ class Place(Pass):
             self.placer,
             time_limit=self.time_limit,
             seed=self.seed,
-            auto_milp_seconds=self.auto_milp_seconds,
+            auto_milp_nodes=self.auto_milp_nodes,
         )
         write_placement(module, source, choice.best.placement.assignment, choice.best.simulation)
-        module.attributes["baechi.placement"] = _record(source, choice)
+        module.attributes["baechi.placement"] = _record(choice)
 
 
 def write_placement(
@@ -84,17 +83,16 @@ def write_placement(
     func.body.set_ops([*sorted(source.tasks, key=rank.__getitem__), func.body.terminator])
 
 
-def _record(source: ModuleProblem, choice: Choice) -> DictAttr:
+def _record(choice: Choice) -> DictAttr:
     best = choice.best
     makespan = best.simulation.makespan_seconds
-    bound = max(makespan_bound(source.problem), best.placement.bound_seconds)
     return DictAttr.of(
         {
             "placer": best.placement.placer,
             "status": best.placement.status,
             "makespan_seconds": makespan,
-            "bound_seconds": bound,
-            "gap": (makespan - bound) / makespan if makespan > 0 else 0.0,
+            "bound_seconds": choice.bound_seconds,
+            "gap": choice.gap,
             "peak_bytes": tuple(best.simulation.peak_bytes),
             "candidates": tuple(_summary(candidate) for candidate in choice.candidates),
             "notes": best.placement.notes,

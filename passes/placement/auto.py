@@ -1,6 +1,8 @@
 """Choosing a placement: placers propose, the simulator judges, what does not fit is repaired.
 
 ``auto`` is a portfolio of all placers and of each single device; the shortest step that fits wins.
+``milp`` comes last, where there may be something to gain, and searches so many nodes, not seconds:
+the choice is the same on every machine.
 It is never worse than any one of them by itself, since each is judged and repaired alike. Where
 repair falls short, devices are also filled with memory alone in mind; where that does not fit
 either, by a program (``memory_milp.py``), and then with devices that wait for program order
@@ -11,6 +13,7 @@ the budget is spent or the lower bound is reached.
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -38,6 +41,12 @@ logger = logging.getLogger(__name__)
 
 #: Names that ``choose`` takes; ``single:2`` is device 2 alone.
 PLACERS = ("auto", "single", "expert", "m-topo", "m-etf", "m-sct", "milp")
+
+#: Nodes that ``milp`` searches in the portfolio, and the pairs of group and device up to which it
+#: does. It runs where more than this share of the step might be gained.
+MILP_NODES = 100
+_MILP_CHOICES = 400
+_MILP_GAIN = 0.01
 
 #: Shares of the limits within which the packing program leaves room for copies, tried in turn.
 _PACKING_SHARES = (0.97, 0.88)
@@ -78,28 +87,22 @@ def choose(
     *,
     time_limit: float = 10.0,
     seed: int = 0,
-    auto_milp_seconds: float = 0.0,
+    auto_milp_nodes: int = MILP_NODES,
     budget: SearchBudget | None = None,
 ) -> Choice:
     """Place by ``placer``, one of ``PLACERS``.
 
-    ``time_limit``: seconds for each solver run. ``auto_milp_seconds``: ``auto`` runs ``milp`` too,
-    for at most so long; zero leaves it out. ``budget``: what ``auto`` may spend on improving the
-    best; with steps the outcome depends on nothing but the problem and ``seed``. Raises PlacerError
-    for an unknown placer or one that cannot be used on this problem, InfeasiblePlacementError when
-    nothing fits.
+    ``time_limit``: seconds for each solver run. ``auto_milp_nodes``: nodes of its search that
+    ``milp`` gets in ``auto``; zero leaves it out. ``budget``: what ``auto`` may spend on improving
+    the best; with steps the outcome depends on nothing but the problem and ``seed``. Raises
+    PlacerError for an unknown placer or one that cannot be used on this problem,
+    InfeasiblePlacementError when nothing fits.
     """
     chooser = _Chooser(problem, placer, time_limit, seed)
-    runs = chooser.proposals()
-    if placer == "auto" and auto_milp_seconds > 0 and problem.devices > 1:
-        runs.append(partial(chooser.milp, min(time_limit, auto_milp_seconds)))
-    for propose in runs:
-        try:
-            chooser.consider(propose)
-        except PlacerError as error:
-            if placer != "auto":
-                raise
-            logger.warning("left out of the portfolio: %s", error)
+    for propose in chooser.proposals():
+        chooser.consider(propose)
+    if placer == "auto" and auto_milp_nodes > 0 and chooser.is_worth_solving():
+        chooser.consider(partial(chooser.milp, auto_milp_nodes))
     choice = chooser.decide()
     if placer == "auto" and budget is not None and problem.devices > 1:
         choice = chooser.improved(choice, budget)
@@ -136,7 +139,7 @@ class _Chooser:
             "m-topo": partial(m_topo, problem, profiles),
             "m-etf": partial(m_etf, problem, profiles),
             "m-sct": partial(m_sct, problem, profiles, seed=self.seed, time_limit=self.time_limit),
-            "milp": partial(self.milp, self.time_limit),
+            "milp": self.milp,
             "expert": partial(expert, problem),
         }
         if placer == "auto":
@@ -160,23 +163,49 @@ class _Chooser:
             raise PlacerError(f"unknown placer '{placer}'; there are: {', '.join(PLACERS)}")
         return [named[placer]]
 
-    def milp(self, seconds: float) -> Placement:
+    def milp(self, max_nodes: int | None = None) -> Placement:
         """The program, started from the best candidate so far as well."""
-        hints = [self._device_of_group(each.placement.assignment) for each in self.candidates]
-        return milp(self.problem, self.profiles, time_limit=seconds, seed=self.seed, hints=hints)
+        return milp(
+            self.problem,
+            self.profiles,
+            time_limit=self.time_limit,
+            max_nodes=max_nodes,
+            seed=self.seed,
+            hints=[self._device_of_group(each.placement.assignment) for each in self.candidates],
+        )
 
     # Judging ------------------------------------------------------------------------------------
 
     def consider(self, propose: Callable[[], Placement]) -> None:
-        """Run a placer, simulate what it proposes, repair it where it does not fit."""
+        """Run a placer, simulate what it proposes, repair it where it does not fit.
+
+        One that cannot be used on this problem is left out of the portfolio.
+        """
         before = time.perf_counter()
-        placement = propose()
+        try:
+            placement = propose()
+        except PlacerError as error:
+            if self.placer != "auto":
+                raise
+            logger.warning("left out of the portfolio: %s", error)
+            return
         logger.debug("%s took %.3f s", placement.placer, time.perf_counter() - before)
         candidate = self._judge(placement)
         one_device = placement.placer.startswith("single")
         if not candidate.fits and not one_device and self.gap is None:
             candidate = self._repaired(candidate)
         self.candidates.append(candidate)
+
+    def is_worth_solving(self) -> bool:
+        """Whether a program of reasonable size may find what is much shorter, or what fits."""
+        choices = sum(map(len, self.problem.allowed))
+        if self.problem.devices == 1 or self.gap is not None or choices > _MILP_CHOICES:
+            return False
+        best = min(
+            (each.simulation.makespan_seconds for each in self.candidates if each.fits),
+            default=math.inf,
+        )
+        return makespan_bound(self.problem) < (1 - _MILP_GAIN) * best
 
     @cached_property
     def gap(self) -> MemoryGap | None:
@@ -230,6 +259,8 @@ class _Chooser:
         # The first of equals: single devices come first.
         best = min(fitting, key=lambda each: each.simulation.makespan_seconds)
         bound = max(makespan_bound(self.problem), best.placement.bound_seconds)
+        # A solver's bound is as exact as its arithmetic.
+        bound = min(bound, best.simulation.makespan_seconds)
         return Choice(best, tuple(self.candidates), bound)
 
     def improved(self, choice: Choice, budget: SearchBudget) -> Choice:

@@ -81,7 +81,7 @@ def test_the_record_says_what_was_decided() -> None:
     candidates = placement["candidates"]
     assert isinstance(candidates, tuple)
     names = [each["placer"] for each in candidates if isinstance(each, DictAttr)]
-    assert names == ["single:0", "single:1", "single:2", "m-topo", "m-etf", "m-sct"]
+    assert names == ["single:0", "single:1", "single:2", "m-topo", "m-etf", "m-sct", "milp"]
     fits = [each["fits"] for each in candidates if isinstance(each, DictAttr)]
     assert fits == [False, False, False, True, True, True]
     assert placement["placer"] in names[3:]
@@ -115,9 +115,9 @@ def test_one_device_when_that_is_best() -> None:
 
 
 def test_options_come_from_a_pipeline() -> None:
-    text = "place{placer=m-etf time-limit=2.5 seed=3 memory-scale=0.9 auto-milp-seconds=1.0}"
+    text = "place{placer=m-etf time-limit=2.5 seed=3 memory-scale=0.9 auto-milp-nodes=10}"
     (place,) = parse_pipeline(text)
-    assert place == Place("m-etf", 2.5, 3, 0.9, 1.0)
+    assert place == Place("m-etf", 2.5, 3, 0.9, 10)
     module = training_module(3, 2)
     place.run(module)
     assert record(module)["placer"] == "m-etf"

@@ -156,11 +156,23 @@ def test_placers_by_name() -> None:
 
 def test_the_portfolio_holds_all_placers() -> None:
     builder = ProblemBuilder(machine(2))
-    builder.pin(builder.add_node("a", 1.0), 1)
-    builder.add_node("b", 1.0)
-    choice = choose(builder.build(), auto_milp_seconds=5.0)
-    names = [each.placement.placer for each in choice.candidates]
+    builder.pin(builder.add_node("a", 3.0), 1)
+    for name in "bcd":
+        builder.add_node(name, 2.0)
+    problem = builder.build()
+    names = [each.placement.placer for each in choose(problem).candidates]
     assert names == ["single:0", "single:1", "m-topo", "m-etf", "m-sct", "expert", "milp"]
+    names = [each.placement.placer for each in choose(problem, auto_milp_nodes=0).candidates]
+    assert "milp" not in names
+
+
+def test_no_program_where_there_is_nothing_to_gain() -> None:
+    builder = ProblemBuilder(machine(2))
+    builder.add_node("a", 1.0)
+    builder.add_node("b", 1.0)
+    choice = choose(builder.build())
+    assert choice.gap == 0
+    assert "milp" not in [each.placement.placer for each in choice.candidates]
 
 
 def test_a_placer_that_fails_is_left_out_aloud(
@@ -180,8 +192,8 @@ def test_a_placer_that_fails_is_left_out_aloud(
 
 def test_milp_in_the_portfolio_never_loses_to_its_start() -> None:
     problem = training_problem(5, machine(3, 11 << 20))
-    without = choose(problem).best.simulation.makespan_seconds
-    with_milp = choose(problem, auto_milp_seconds=10).best.simulation.makespan_seconds
+    without = choose(problem, auto_milp_nodes=0).best.simulation.makespan_seconds
+    with_milp = choose(problem, auto_milp_nodes=1000).best.simulation.makespan_seconds
     assert with_milp <= without
 
 
