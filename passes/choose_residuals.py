@@ -25,7 +25,7 @@ end up in one task, XLA merges the copies with their originals and decides itsel
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -57,6 +57,24 @@ _CLASSES["elementwise"] = (
     - {"copy", "random_wrap", "random_unwrap"}
 )
 
+#: What may be computed again unless a pipeline says otherwise.
+CHEAP = ("elementwise", "broadcast", "reshape", "convert")
+
+
+def cheap_operations(name: str, words: Sequence[str]) -> frozenset[str]:
+    """The operations that ``words`` allow; raises PassError, of pass ``name``, for others."""
+    for word in words:
+        if word not in _CLASSES:
+            raise PassError(
+                f"{name}: cheap={word} is not known; there are: " + ", ".join(sorted(_CLASSES))
+            )
+    return frozenset(f"jax.{primitive}" for word in words for primitive in _CLASSES[word])
+
+
+def is_cheap(op: Operation, cheap: Collection[str]) -> bool:
+    """Whether ``op`` is one of ``cheap`` and may run again."""
+    return op.name in cheap and not op.regions and len(op.results) == 1 and not has_effect(op)
+
 
 @register_pass
 @dataclass(frozen=True, slots=True)
@@ -71,20 +89,14 @@ class ChooseResiduals(Pass):
     summary: ClassVar[str] = "keep fewer bytes for the backward pass; compute cheap values again"
 
     enabled: bool = True
-    cheap: tuple[str, ...] = ("elementwise", "broadcast", "reshape", "convert")
+    cheap: tuple[str, ...] = CHEAP
 
     def run(self, module: Module) -> None:
         """Rewrite ``@main``; sets ``baechi.residual_bytes_before`` and ``..._after`` on it."""
-        for word in self.cheap:
-            if word not in _CLASSES:
-                raise PassError(
-                    f"choose-residuals: cheap={word} is not known; there are: "
-                    + ", ".join(sorted(_CLASSES))
-                )
+        cheap = cheap_operations(self.name, self.cheap)
         if not self.enabled:
             return
         func = module.main
-        cheap = frozenset(f"jax.{primitive}" for word in self.cheap for primitive in _CLASSES[word])
         residuals = _Residuals(func, cheap)
         before = residuals.kept_bytes()
         if residuals.choose():
@@ -130,13 +142,7 @@ class _Residuals:
     def _is_cheap(self, op: Operation) -> bool:
         known = self._known_cheap.get(op)
         if known is None:
-            known = self._known_cheap[op] = (
-                op.name in self.cheap
-                and op in self.position
-                and not op.regions
-                and len(op.results) == 1
-                and not has_effect(op)
-            )
+            known = self._known_cheap[op] = op in self.position and is_cheap(op, self.cheap)
         return known
 
     # Choosing -------------------------------------------------------------------------------------
@@ -264,7 +270,7 @@ class _Residuals:
                 if operand in self.again
             }
             clone = each.owner.clone(mapping)
-            clone.location = _recomputed(each.owner.location)
+            clone.location = recomputed(each.owner.location)
             for key in ("baechi.group", "baechi.pin"):
                 clone.attributes.pop(key, None)
                 if key in reader.attributes:
@@ -317,6 +323,6 @@ def _joins(ops: Sequence[Operation]) -> set[Operation]:
     return joins
 
 
-def _recomputed(location: Location) -> Location:
+def recomputed(location: Location) -> Location:
     """``location`` marked as recomputation in the backward pass, in JAX's own words."""
     return replace(location, name=f"transpose({location.name})/rematted_computation")

@@ -53,6 +53,8 @@ PREPARE: tuple[str, ...] = (
 
 #: From placed tasks to a plan that a runtime follows.
 LOWER: tuple[str, ...] = (
+    # Once devices are known, it is known what is sent. Before merging, which settles the borders.
+    "spare-sends",
     # Once devices are known, neighbours on one device are one program; fewer transfers to plan.
     "merge-tasks",
     # Merging has settled the borders, so each value is sent once to each device that reads it.

@@ -20,7 +20,7 @@ from baechi_jax.ir.function import (
 )
 from baechi_jax.ir.location import Location
 from baechi_jax.ir.topology import Device, Topology
-from baechi_jax.ir.types import ScalarType, TensorType, TokenType
+from baechi_jax.ir.types import ScalarType, TensorType, TokenType, nbytes
 from baechi_jax.ir.verifier import verify
 from baechi_jax.passes.fuse_tasks import FuseTasks
 from baechi_jax.passes.insert_transfers import InsertTransfers
@@ -30,6 +30,7 @@ from baechi_jax.passes.placement.from_module import from_module
 from baechi_jax.passes.plan_errors import MemoryLimitError
 from baechi_jax.passes.plan_memory import PlanMemory
 from baechi_jax.passes.schedule import Schedule
+from baechi_jax.passes.spare_sends import SpareSends
 from baechi_jax.passes.tasks import tasks_of
 from baechi_jax.passes.verify_plan import VerifyPlan
 
@@ -209,9 +210,9 @@ def finish(module: Module) -> None:
 
 
 @settings(max_examples=150, deadline=None)
-@given(modules(), st.data(), st.booleans())
+@given(modules(), st.data(), st.booleans(), st.booleans())
 def test_any_placement_becomes_a_plan_that_verifies(
-    module: Module, data: st.DataObject, merge: bool
+    module: Module, data: st.DataObject, spare: bool, merge: bool
 ) -> None:
     before = results(module)
     FuseTasks(max_tasks=20).run(module)
@@ -221,6 +222,9 @@ def test_any_placement_becomes_a_plan_that_verifies(
         if "pinned" in str(error):
             return
         raise
+    if spare:
+        SpareSends().run(module)
+        verify(module)
     if merge:
         MergeTasks().run(module)
         verify(module)
@@ -268,3 +272,28 @@ def _plan_with(module: Module, peaks: list[int]) -> None:
 def _limited(peaks: list[int]) -> Topology:
     links = Topology.uniform(len(peaks)).links
     return Topology(tuple(Device(memory_bytes=peak) for peak in peaks), links)
+
+
+@settings(max_examples=60, deadline=None)
+@given(modules(), st.data())
+def test_what_is_spared_is_not_sent(module: Module, data: st.DataObject) -> None:
+    before = results(module)
+    FuseTasks(max_tasks=20).run(module)
+    try:
+        place_at_random(module, data)
+    except Exception as error:
+        if "pinned" in str(error):
+            return
+        raise
+    whole = module.clone()
+    SpareSends().run(module)
+    spared = module.main.attributes.get("baechi.spared_bytes", 0)
+    finish(module)
+    finish(whole)
+    assert results(module) == before
+    assert sent_bytes(whole) - sent_bytes(module) == spared
+
+
+def sent_bytes(module: Module) -> int:
+    sends = [op for op in module.main.body.ops if op.name == "baechi.send"]
+    return sum(nbytes(op.operands[0].type) for op in sends)
