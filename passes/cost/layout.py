@@ -114,6 +114,22 @@ def joins_rows(op: Operation) -> bool:
     return len(op.operands) > 8 or (rows and type_.nbytes >= _CONCATENATE_BYTES)
 
 
+def conv_expansion(op: Operation) -> int:
+    """How many times the work of a convolution XLA does, since it makes it without groups.
+
+    The weight gradient of a depthwise convolution, a group of the batch for each feature, is a
+    dense one of which the diagonal is kept: ``ConvolutionGroupConverter`` in
+    ``xla/service/convolution_group_converter.cc``. 1 for all others.
+    """
+    groups = op.attributes.get("batch_group_count", 1)
+    numbers, out = op.attributes.get("dimension_numbers"), op.results[0].type
+    if not isinstance(groups, int) or groups < 2:
+        return 1
+    assert isinstance(numbers, DictAttr)
+    assert isinstance(out, TensorType)
+    return groups if out.shape[_ints(numbers["out_spec"])[1]] == groups else 1
+
+
 def conv_swaps(op: Operation) -> bool:
     """Whether XLA lets operand and kernel of a convolution change places, for fewer operations.
 

@@ -9,6 +9,7 @@ from baechi_jax.ir.attributes import DictAttr
 from baechi_jax.ir.core import Operation, Value
 from baechi_jax.passes.cost.layout import (
     Facts,
+    conv_expansion,
     conv_swaps,
     dot_side,
     identity,
@@ -89,6 +90,10 @@ def _conv(to: Lowering, op: Operation, reads: list[int]) -> None:
             reads[side] = _copied(to, operand, reads[side])
     result = op.results[0]
     half = is_half(result)
+    groups = conv_expansion(op)
+    if groups > 1:
+        _expanded(to, op, reads, groups)
+        return
     if swapped:
         last = (axes - 1, 0, *range(1, axes - 1))
     if numbers["out_spec"] == last and not half:
@@ -97,6 +102,17 @@ def _conv(to: Lowering, op: Operation, reads: list[int]) -> None:
     made = out.value(_single(result))
     out.node(KERNEL, reads, [made], op)
     out.node(EXPENSIVE if half else MOVE, [made], [to.new(result)], None)
+
+
+def _expanded(to: Lowering, op: Operation, reads: list[int], groups: int) -> None:
+    """A convolution that is made for all pairs of features; those of one group are kept."""
+    out = to.out
+    size, elements, rank, is_float = _single(op.results[0])
+    dense: Facts = (groups * size, groups * elements, rank, is_float)
+    made, masked = out.value(dense), out.value(dense)
+    out.node(KERNEL, reads, [made], op)
+    out.node(KERNEL, [made], [masked], None)
+    out.node(KERNEL, [masked], [to.new(op.results[0])], None)
 
 
 def _copied(to: Lowering, operand: Value, value: int) -> int:

@@ -19,6 +19,7 @@ from baechi_jax.ir.attributes import Attribute, DictAttr, as_tuple
 from baechi_jax.ir.core import Operation
 from baechi_jax.ir.topology import Device
 from baechi_jax.ir.types import TensorType, nbytes
+from baechi_jax.passes.cost.layout import conv_expansion
 from baechi_jax.passes.cost.linear_algebra import LINEAR_ALGEBRA
 from baechi_jax.passes.cost.primitives import (
     BITCAST,
@@ -142,7 +143,8 @@ def _conv(op: Operation, read: float, written: float) -> Count:
             rhs_dilation[axis],
         )
     batch, features = out.shape[out_spec[0]], out.shape[out_spec[1]]
-    return Count(2.0 * taps * batch * features * rhs.shape[rhs_spec[1]], 0.0, read, written)
+    flops = 2.0 * taps * batch * features * rhs.shape[rhs_spec[1]] * conv_expansion(op)
+    return Count(flops, 0.0, read, written)
 
 
 def _valid_taps(

@@ -199,6 +199,19 @@ def _masked_scores(x: jax.Array, y: jax.Array) -> Any:
     return y, jnp.einsum("bthd,bshd->bhts", y, x)
 
 
+def _depthwise_step(w: jax.Array, x: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """A channel at a time; XLA makes the gradient of the kernel for all pairs of channels."""
+
+    def loss(w: jax.Array) -> jax.Array:
+        y = lax.conv_general_dilated(
+            x, w, (1, 1), "SAME", dimension_numbers=_NHWC, feature_group_count=x.shape[-1]
+        )
+        return jnp.mean(jnp.tanh(y) ** 2)
+
+    value, grad = jax.value_and_grad(loss)(w)
+    return w - 0.1 * grad, value
+
+
 def _small_conv(x: jax.Array, w: jax.Array) -> jax.Array:
     """The kernel is larger than the image: XLA lets them change places."""
     return _conv(jnp.tanh(x), w, 2)
@@ -372,6 +385,8 @@ _CASES: dict[str, Case] = {
         (),
     ),
     "scores": (_masked_scores, (_f(8, 64, 4, 32), _f(8, 64, 4, 32)), (1,)),
+    "depthwise step": (_depthwise_step, (_f(3, 3, 1, 256), _f(4, 8, 8, 256)), (0,)),
+    "depthwise step, large images": (_depthwise_step, (_f(3, 3, 1, 64), _f(8, 28, 28, 64)), (0,)),
     "kernel larger than the image": (_small_conv, (_f(4, 2, 2, 256), _f(3, 3, 256, 256)), ()),
     "donated and read elsewhere": (
         _same_pad_update,
