@@ -124,8 +124,10 @@ def test_same_as_jit_through_the_default_pipeline(
             donate_argnums=case.donate_argnums,
             compiler_options=QUICK,
         )
-        check(case, placed, capfd)
         main = placed.plan(*case.arguments()).module.main
+        # Solvers may print.
+        capfd.readouterr()
+        check(case, placed, capfd)
     used = {task.attributes["baechi.devices"] for task in tasks_of(main)}
     assert len(used) > 1 or case.name in ON_ONE_DEVICE
 
