@@ -84,6 +84,14 @@ ENTRIES: tuple[Entry, ...] = (
         "hk.nets.ResNet50: batch-norm state, SGD with momentum and a schedule",
     ),
     Entry(
+        "haiku-mobilenet",
+        "haiku_models:mobilenet",
+        _HAIKU,
+        "hk.nets.MobileNetV1: depthwise convolutions, RMSProp with momentum",
+        # The gradient of one depthwise kernel takes 0.6 of the step's peak on CPU.
+        share=0.7,
+    ),
+    Entry(
         "haiku-transformer",
         "haiku_models:transformer",
         _HAIKU,
@@ -174,6 +182,13 @@ ENTRIES: tuple[Entry, ...] = (
         "equimo_models:vit",
         _EQUIMO,
         "equimo's transformer: rotary positions, registers, SwiGLU, dropped paths, LAMB",
+    ),
+    Entry(
+        "equimo-vssd",
+        "equimo_models:vssd",
+        _EQUIMO,
+        "equimo's state-space model for images: scans, depthwise convolutions, attention",
+        share=0.6,
     ),
     # graphs, reinforcement learning
     Entry(

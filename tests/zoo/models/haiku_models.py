@@ -28,6 +28,19 @@ def resnet50(images: int = 4, size: int = 32, classes: int = 100) -> Built:
         lambda image: hk.nets.ResNet50(classes)(image, is_training=True, test_local_stats=False)
     )
     optimizer = optax.sgd(optax.cosine_decay_schedule(1e-3, 100), momentum=0.9, nesterov=True)
+    return _classifier(net, optimizer, images, size, classes)
+
+
+def mobilenet(images: int = 4, size: int = 48, classes: int = 100) -> Built:
+    """``hk.nets.MobileNetV1``: convolutions of single channels, then across channels."""
+    net = hk.transform_with_state(
+        lambda image: hk.nets.MobileNetV1(num_classes=classes)(image, True)
+    )
+    return _classifier(net, optax.rmsprop(1e-3, eps=1e-3, momentum=0.9), images, size, classes)
+
+
+def _classifier(net: Any, optimizer: Any, images: int, size: int, classes: int) -> Built:
+    """The step of a net with batch norms: cross entropy, and a penalty on the weights."""
 
     def loss(params: Any, statistics: Any, batch: Any) -> Any:
         logits, statistics = net.apply(params, statistics, None, batch["image"])
