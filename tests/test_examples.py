@@ -46,7 +46,6 @@ def test_the_quickstart_is_true(tmp_path: Path) -> None:
     assert (tmp_path / "plan.html").exists()
 
 
-@pytest.mark.slow
 def test_the_page_on_stacked_state_is_true(tmp_path: Path) -> None:
     output = _run(_blocks("docs/stacked-state.md"), tmp_path)
     assert "layers 0 on cpu:" in output or "NamedSharding" in output

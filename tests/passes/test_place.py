@@ -83,7 +83,7 @@ def test_the_record_says_what_was_decided() -> None:
     names = [each["placer"] for each in candidates if isinstance(each, DictAttr)]
     assert names == ["single:0", "single:1", "single:2", "m-topo", "m-etf", "m-sct", "milp"]
     fits = [each["fits"] for each in candidates if isinstance(each, DictAttr)]
-    assert fits == [False, False, False, True, True, True]
+    assert fits == [False, False, False, True, True, True, True]
     assert placement["placer"] in names[3:]
 
 
