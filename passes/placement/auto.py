@@ -285,12 +285,12 @@ class _Chooser:
             candidate = self._repaired(candidate)
         self.candidates.append(candidate)
         best = choice.best
-        shorter = candidate.simulation.makespan_seconds < best.simulation.makespan_seconds
-        return Choice(
-            candidate if candidate.fits and shorter else best,
-            tuple(self.candidates),
-            choice.bound_seconds,
-        )
+        if candidate.fits and (
+            candidate.simulation.makespan_seconds < best.simulation.makespan_seconds
+        ):
+            best = candidate
+        bound = min(choice.bound_seconds, best.simulation.makespan_seconds)
+        return Choice(best, tuple(self.candidates), bound)
 
     def _something_fits(self) -> bool:
         return any(candidate.fits for candidate in self.candidates)

@@ -31,8 +31,8 @@ def test_never_worse_never_above_a_limit_and_repeats(communication, seed: int, l
     assert found.best.fits
     makespan = found.best.simulation.makespan_seconds
     assert makespan <= plain.best.simulation.makespan_seconds
-    assert found.bound_seconds == makespan_bound(problem)
-    assert makespan >= found.bound_seconds * (1 - 1e-9)
+    # A program in the portfolio may prove more.
+    assert makespan_bound(problem) * (1 - 1e-9) <= found.bound_seconds <= makespan
     assert 0 <= found.gap + 1e-9 <= 1 + 1e-9
 
 
