@@ -15,6 +15,7 @@ from dataclasses import replace
 from baechi_jax.ir.topology import Topology
 from baechi_jax.passes.placement.errors import InfeasiblePlacementError
 from baechi_jax.passes.placement.infeasible import at_least, limits_text
+from baechi_jax.runtime.progress import Progress
 from baechi_jax.units import parse_bytes
 
 #: The search ends when it fails with limits so much smaller than it succeeds with.
@@ -38,16 +39,19 @@ def with_limits_that_fit(
     """
     began = time.monotonic()
     low, high, at, step = 1.0, 0.0, _estimate(error, topology), _STEP
-    for _ in range(TRIES):
-        if plans(_machine(topology, at)):
-            high = at
-        else:
-            low = at
-        seconds = time.monotonic() - began
-        if (high and high <= low * NEAR) or seconds > (_NARROW_SECONDS if high else _MOST_SECONDS):
-            break
-        at = max((low * high) ** 0.5, high / step) if high else low * step
-        step = min(step * step, 2.0)
+    with Progress("nothing fits; looking for limits that do", TRIES) as bar:
+        for _ in range(TRIES):
+            if plans(_machine(topology, at)):
+                high = at
+            else:
+                low = at
+            bar.advance()
+            seconds = time.monotonic() - began
+            enough = _NARROW_SECONDS if high else _MOST_SECONDS
+            if (high and high <= low * NEAR) or seconds > enough:
+                break
+            at = max((low * high) ** 0.5, high / step) if high else low * step
+            step = min(step * step, 2.0)
     if not high:
         return error
     fits = _machine(topology, high)

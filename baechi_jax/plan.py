@@ -7,6 +7,7 @@ is. What it decided (the device of each task and argument) is then repeated on a
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -179,20 +180,21 @@ class Plan:
             raise PlanFileError(f"cannot read the plan {path}: {error}") from error
         if not text.strip():
             raise PlanFileError(f"{path} is empty: it is no plan, or was cut off")
+        # Looked for in the text: a newer format may hold what this release cannot parse.
+        stated = re.search(rf"{re.escape(_FORMAT_KEY)} = (\d+)", text)
+        if stated is not None and int(stated[1]) > FORMAT:
+            raise PlanFileError(
+                f"{path} has plan format {stated[1]}, this release reads up to {FORMAT}; load it "
+                "with the release that wrote it, or plan again"
+            )
         try:
             module = parse_module(text, str(path))
         except ParseError as error:
             raise PlanFileError(f"{path} is no plan, or was cut off: {error}") from error
-        version = module.attributes.get(_FORMAT_KEY)
-        if not isinstance(version, int):
+        if not isinstance(module.attributes.get(_FORMAT_KEY), int):
             raise PlanFileError(
                 f"{path} is IR, but no plan: it lacks {_FORMAT_KEY}; plans are written by "
                 "Plan.save and by 'baechi plan --save'"
-            )
-        if version > FORMAT:
-            raise PlanFileError(
-                f"{path} has plan format {version}, this release reads up to {FORMAT}; load it "
-                "with the release that wrote it, or plan again"
             )
         for key, kind in _NEEDED.items():
             if not isinstance(module.attributes.get(key), kind):

@@ -246,6 +246,10 @@ def test_another_machine_is_refused(saved: Path, topology: Topology, message: st
             "has plan format 2, this release reads up to 1",
         ),
         (
+            lambda text: text.replace("baechi.plan_format = 1", "baechi.plan_format = 12, a = ?!"),
+            "has plan format 12, this release reads up to 1",
+        ),
+        (
             lambda text: text.replace("baechi.fingerprint", "baechi.fingerprnt"),
             "incomplete plan: baechi.fingerprint",
         ),

@@ -9,6 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from jaxlib.mlir import ir as mlir
 
+import baechi_jax as baechi
 from baechi_jax.ir.attribute_printer import print_attribute
 from baechi_jax.ir.attributes import (
     Attribute,
@@ -40,6 +41,7 @@ from baechi_jax.ir.types import (
     Type,
 )
 from baechi_jax.ir.verifier import verify
+from tests.four_layers import arguments, step
 
 # What MLIR makes of a text --------------------------------------------------------------------
 
@@ -352,8 +354,18 @@ def test_decimal_text_rounds_as_in_mlir(name: str, text: str) -> None:
     assert ours == theirs
 
 
-def test_our_text_of_traced_and_planned_forms_parses() -> None:
-    # Forms that MLIR prints with aliases, properties and sorted attributes.
+def test_a_plan_goes_through_mlir() -> None:
+    topology = Topology.uniform(4, Device(memory_bytes=72 << 10))
+    plan = baechi.place(step, topology=topology, donate_argnums=0).plan(*arguments())
+    assert len(plan.devices_used) > 1
+    text = print_module(plan.module)
+    again = parse_module(through_mlir(text, debug_info=True))
+    assert structure(again, locations=True) == structure(parse_module(text), locations=True)
+    verify(again)
+
+
+def test_what_only_mlir_prints_parses() -> None:
+    # Aliases, properties, sorted attributes, nested locations.
     text = """
 "builtin.module"() ({
   "func.func"() <{function_type = (i32) -> i32, sym_name = "main"}> ({
