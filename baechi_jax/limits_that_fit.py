@@ -30,16 +30,20 @@ _STEP = 1.06
 
 
 def with_limits_that_fit(
-    error: InfeasiblePlacementError, topology: Topology, plans: Callable[[Topology], bool]
+    error: InfeasiblePlacementError,
+    topology: Topology,
+    plans: Callable[[Topology], bool],
+    progress: bool | None = None,
 ) -> InfeasiblePlacementError:
     """``error`` with ``memory_bytes`` that were tried, as they are printed.
 
     ``plans`` says whether planning for a machine succeeds. The error as it is where none of the
-    machines tried does.
+    machines tried does. ``progress``: whether to show a bar; by default when a terminal is
+    attached.
     """
     began = time.monotonic()
     low, high, at, step = 1.0, 0.0, _estimate(error, topology), _STEP
-    with Progress("nothing fits; looking for limits that do", TRIES) as bar:
+    with Progress("nothing fits; looking for limits that do", TRIES, progress) as bar:
         for _ in range(TRIES):
             if plans(_machine(topology, at)):
                 high = at

@@ -211,6 +211,7 @@ def place(
             pipeline_option(pipeline, placer),
             folder_option(dump_folder, "dump_folder"),
             verify_each,
+            progress,
         ),
         CompileOptions(compile_threads, progress, xla_options),
         like,
@@ -560,7 +561,7 @@ class PlacedFunction:
                 # Its decisions are about the tasks that its own costs made.
                 known = replace(known, costs=MeasuredCosts.of(repeated.module))
             recorded = str(repeated.module.attributes["baechi.pipeline"])
-            options = PlannerOptions(recorded, options.dump_folder, options.verify_each)
+            options = replace(options, pipeline=recorded)
             planned = apply_decisions(fresh, repeated.module, topology, options, known)
             plan = Plan(planned.module, self._name, planned.timings)
             if saved is not None and self._options.like is not None:

@@ -54,11 +54,13 @@ PLACING_PASSES = ("place", "refine-placement")
 @dataclass(frozen=True, slots=True)
 class PlannerOptions:
     """How to plan: ``pipeline`` is a pipeline's text; ``dump_folder`` gets the IR after each pass;
-    ``verify_each`` checks the IR after each pass (the plan itself is always verified)."""
+    ``verify_each`` checks the IR after each pass (the plan itself is always verified);
+    ``progress``, whether what takes long shows a bar, by default when a terminal is attached."""
 
     pipeline: str = "default"
     dump_folder: Path | None = None
     verify_each: bool = False
+    progress: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +130,7 @@ def plan_module(
         if not advise:
             raise
         _log.info("nothing fits; planning with larger limits, to name some that do")
-        raise with_limits_that_fit(error, topology, plans) from error.__cause__
+        raise with_limits_that_fit(error, topology, plans, options.progress) from error.__cause__
     if options.dump_folder is not None and planned is not latest:
         # The dump is of the plan that counts.
         return attempt(str(planned.module.attributes["baechi.pipeline"]))

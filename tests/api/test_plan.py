@@ -343,3 +343,14 @@ def test_auto_is_no_longer_than_one_device(batch: int, devices: int) -> None:
     alone = baechi.place(step, topology=topology, pipeline=passes, donate_argnums=0)
     assert auto.step_seconds <= alone.plan(*arguments).step_seconds
     assert len(auto.devices_used) == devices
+
+
+def test_a_bar_while_limits_that_fit_are_looked_for(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("baechi_jax.runtime.progress.SHOWN_AFTER_SECONDS", 0.0)
+    for shown in (False, True):
+        topology = Topology.uniform(2, Device(memory_bytes=1000))
+        with pytest.raises(InfeasiblePlacementError):
+            baechi.place(step, topology=topology, progress=shown).plan(*shapes())
+        assert ("looking for limits" in capsys.readouterr().err) == shown
