@@ -16,10 +16,9 @@ import models
 from baechi_jax.ir.core import Module
 from baechi_jax.ir.topology import Device, Topology
 from baechi_jax.ir.trace import trace
-from baechi_jax.ir.types import nbytes
 from baechi_jax.passes.pass_manager import PassManager
 from baechi_jax.passes.pipeline import default_pipeline
-from baechi_jax.passes.plan_figures import device_memory, step_seconds
+from baechi_jax.passes.plan_figures import device_memory, sent_bytes, step_seconds
 
 MODELS = {
     "mlp": lambda: models.mlp(),
@@ -36,12 +35,6 @@ def planned(model: Any, topology: Topology, *, spare: bool = True) -> Module:
     passes = [each for each in default_pipeline() if spare or each.name != "spare-sends"]
     PassManager(passes).run(module)
     return module
-
-
-def sent_bytes(module: Module) -> int:
-    """What all devices send in a step."""
-    sends = [op for op in module.main.body.ops if op.name == "baechi.send"]
-    return sum(nbytes(op.operands[0].type) for op in sends)
 
 
 def main() -> None:
@@ -62,7 +55,7 @@ def main() -> None:
             f"{name}: {sent[0] / 1e6:.1f} MB sent, {sent[1] / 1e6:.1f} MB with spare-sends; "
             f"predicted step {seconds[0]:.4f} s, {seconds[1]:.4f} s"
         )
-    print(json.dumps(figures))
+    print(json.dumps({"benchmark": "sends", "models": figures}))
 
 
 if __name__ == "__main__":

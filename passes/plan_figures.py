@@ -1,10 +1,11 @@
-"""What a finished plan says of its step: predicted seconds, and each device's memory."""
+"""What a finished plan says of its step: predicted seconds, bytes sent, each device's memory."""
 
 from __future__ import annotations
 
 from baechi_jax.ir.core import Module
 from baechi_jax.ir.cost import DeviceMemory
 from baechi_jax.ir.errors import IRError
+from baechi_jax.ir.types import nbytes
 from baechi_jax.passes.tasks import device_of, tasks_of
 
 
@@ -36,6 +37,12 @@ def peak_bytes(plan: Module) -> tuple[int, ...]:
 def used_devices(plan: Module) -> set[int]:
     """The devices that run tasks."""
     return {device_of(task) for task in tasks_of(plan.main)}
+
+
+def sent_bytes(plan: Module) -> int:
+    """The bytes that all devices send in a step."""
+    sends = (op for op in plan.main.body.ops if op.name == "baechi.send")
+    return sum(nbytes(op.operands[0].type) for op in sends)
 
 
 def _seconds(plan: Module, key: str) -> float:

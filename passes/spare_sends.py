@@ -72,19 +72,20 @@ class SpareSends(Pass):
         needed = sum(cut.needed_bytes for cut in cuts.values())
         if not devices or sent - needed < _SHARE * sent:
             return
-        if not _without_harm(module, cheap, devices) and len(devices) > 1:
+        if not _without_harm(module, cheap, cuts, devices) and len(devices) > 1:
             for device in devices:
-                _without_harm(module, cheap, [device])
+                _without_harm(module, cheap, _cuts(module, cheap), [device])
         spared = sent - sum(nbytes(v.type) for reads in _sent(module).values() for v in reads)
         if spared:
             module.main.attributes["baechi.spared_bytes"] = spared
 
 
-def _without_harm(module: Module, cheap: Collection[str], devices: Sequence[int]) -> bool:
+def _without_harm(
+    module: Module, cheap: Collection[str], cuts: Mapping[int, _Cut], devices: Sequence[int]
+) -> bool:
     """Compute values again on ``devices``, unless the simulated step is worse for it."""
     over, seconds = _judged(module)
     backup = module.clone()
-    cuts = _cuts(module, cheap)
     _rewrite(module, cheap, {device: cuts[device].again for device in devices})
     after = _judged(module)
     if after[0] <= over and after[1] <= seconds * _SLOWDOWN:

@@ -16,10 +16,10 @@ from baechi_jax.ir.errors import PassError
 from baechi_jax.ir.printer import print_module
 from baechi_jax.ir.topology import Device, Link, Topology
 from baechi_jax.ir.trace import trace
-from baechi_jax.ir.types import nbytes
 from baechi_jax.ir.verifier import verify
 from baechi_jax.passes.pass_manager import PassManager
 from baechi_jax.passes.pipeline import parse_pipeline
+from baechi_jax.passes.plan_figures import sent_bytes
 from baechi_jax.passes.spare_sends import SpareSends
 from baechi_jax.passes.tasks import device_of, tasks_of
 
@@ -54,8 +54,7 @@ def spared(module: Module) -> int:
 def _sent(module: Module) -> int:
     module = module.clone()
     PassManager(parse_pipeline(BACK)).run(module)
-    sends = [op for op in module.main.body.ops if op.name == "baechi.send"]
-    return sum(nbytes(op.operands[0].type) for op in sends)
+    return sent_bytes(module)
 
 
 def inside(module: Module, device: int) -> list[str]:
