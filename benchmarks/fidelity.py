@@ -23,15 +23,12 @@ by that clock too. Ends with one JSON line, which names the steps of the zoo tha
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
 import os
 import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -41,8 +38,7 @@ os.environ["XLA_FLAGS"] = (
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 import jax
-import models
-import zoo
+from cases import Case, choose, own_models
 from one_device import one_device_bytes
 
 import baechi_jax as baechi
@@ -55,34 +51,10 @@ from tests.zoo.examine import put
 
 DEVICES = 4
 
+#: Of the one-device peak, on each of four devices.
+SHARE = 0.5
+
 CLOCKS = {"wall": time.perf_counter, "cpu": time.process_time}
-
-
-@dataclass(frozen=True)
-class Case:
-    """A training step, and the share of the one-device peak that each of four devices has."""
-
-    name: str
-    build: Callable[[], tuple[Any, tuple[Any, ...]]]
-    share: float = 0.5
-    settings: Callable[[], contextlib.AbstractContextManager[Any]] = contextlib.nullcontext
-
-
-def cases() -> Iterator[Case]:
-    """The benchmarks' own models, then the zoo's."""
-
-    def own(make: Callable[[], Any]) -> Callable[[], tuple[Any, tuple[Any, ...]]]:
-        def build() -> tuple[Any, tuple[Any, ...]]:
-            step, shapes = make()
-            return step, models.materialise(shapes)
-
-        return build
-
-    yield Case("mlp", own(models.mlp))
-    yield Case("transformer", own(lambda: models.transformer(layers=4)))
-    yield Case("resnet", own(lambda: models.resnet(blocks=4, batch=16)))
-    for entry in zoo.entries()[0]:
-        yield Case(entry.name, entry.build, entry.share, entry.settings)
 
 
 def measure(case: Case, devices: int, options: argparse.Namespace, folder: Path) -> dict[str, Any]:
@@ -159,15 +131,8 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--seconds", type=float, default=10.0, help="of measuring while planning")
     options = parser.parse_args()
-    chosen, skipped = list(cases()), zoo.entries()[1]
-    if options.models:
-        known = [case.name for case in chosen]
-        if unknown := [name for name in options.models if name not in known]:
-            parser.error(
-                f"no such model, or its packages are missing: {', '.join(unknown)}; "
-                f"there are {', '.join(known)}"
-            )
-        chosen, skipped = [case for case in chosen if case.name in options.models], {}
+    own = own_models(SHARE, layers=4, blocks=4, images=16)
+    chosen, skipped = choose(own, options.models, parser)
     rows: list[dict[str, Any]] = []
     failed: dict[str, str] = {}
     with tempfile.TemporaryDirectory() as folder:

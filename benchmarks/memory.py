@@ -32,13 +32,10 @@ other values.
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
 import os
 import sys
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -49,8 +46,7 @@ os.environ["XLA_FLAGS"] = (
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 import jax
-import models
-import zoo
+from cases import choose, own_models
 
 import baechi_jax as baechi
 from baechi_jax.passes.memory_measured import note_of
@@ -58,10 +54,6 @@ from tests.zoo.examine import compare, jit_leaves, keep, put, shake
 
 #: Of the one-device peak, on each of four devices.
 SHARE = 0.4
-
-#: Largest difference, relative to the largest value of an array, that counts as equal: sums in
-#: another order, through a few layers of float32.
-TOLERANCE = 2e-4
 
 
 def measure(
@@ -148,34 +140,6 @@ def _most(above: Any, below: Any, least: float) -> float:
     return max((a / b for a, b in zip(above, below) if b >= least), default=0.0)
 
 
-@dataclass(frozen=True)
-class Case:
-    """A training step; the limit as a share of its one-device peak; the tolerance of its values."""
-
-    name: str
-    build: Callable[[], tuple[Any, tuple[Any, ...]]]
-    share: float = SHARE
-    tolerance: float = TOLERANCE
-    settings: Callable[[], contextlib.AbstractContextManager[Any]] = contextlib.nullcontext
-
-
-def own_models(layers: int, blocks: int) -> list[Case]:
-    """The models of ``benchmarks/models.py``."""
-
-    def case(name: str, make: Callable[[], Any]) -> Case:
-        def build() -> tuple[Any, tuple[Any, ...]]:
-            step, shapes = make()
-            return step, models.materialise(shapes)
-
-        return Case(name, build)
-
-    return [
-        case("mlp", models.mlp),
-        case("transformer", lambda: models.transformer(layers=layers)),
-        case("resnet", lambda: models.resnet(blocks=blocks)),
-    ]
-
-
 def result(
     rows: list[dict[str, Any]], skipped: dict[str, str], failed: dict[str, str]
 ) -> dict[str, Any]:
@@ -211,20 +175,8 @@ def main() -> int:
     parser.add_argument("--blocks", type=int, default=6, help="of the residual net")
     parser.add_argument("--models", nargs="*", help="these only; by default all")
     options = parser.parse_args()
-    entries, skipped = zoo.entries()
-    cases = own_models(options.layers, options.blocks)
-    cases += [
-        Case(entry.name, entry.build, entry.share, entry.tolerance, entry.settings)
-        for entry in entries
-    ]
-    if options.models:
-        known = [case.name for case in cases]
-        if unknown := [name for name in options.models if name not in known]:
-            parser.error(
-                f"no such model, or its packages are missing: {', '.join(unknown)}; "
-                f"there are {', '.join(known)}"
-            )
-        cases, skipped = [case for case in cases if case.name in options.models], {}
+    own = own_models(SHARE, layers=options.layers, blocks=options.blocks, images=32)
+    cases, skipped = choose(own, options.models, parser)
     rows: list[dict[str, Any]] = []
     failed: dict[str, str] = {}
     print(_cells(_HEADINGS), file=sys.stderr)

@@ -78,10 +78,12 @@ def test_the_executors_own_run_is_compared(memory: Any, monkeypatch: pytest.Monk
 def test_what_is_left_out_and_what_fails_is_named(
     memory: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    from cases import Case
+
     def build() -> Any:
         raise ValueError("no such thing")
 
-    monkeypatch.setattr(memory, "own_models", lambda *_: [memory.Case("broken", build)])
+    monkeypatch.setattr(memory, "own_models", lambda *_, **__: [Case("broken", build)])
     monkeypatch.setattr(type(ENTRIES[0]), "missing", lambda self: ("flax",))
     monkeypatch.setattr(sys, "argv", ["memory.py"])
     assert memory.main() == 1

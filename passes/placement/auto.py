@@ -1,13 +1,12 @@
 """Choosing a placement: placers propose, the simulator judges, what does not fit is repaired.
 
 ``auto`` is a portfolio of all placers and of each single device; the shortest step that fits wins.
-``milp`` comes last, where there may be something to gain, and searches so many nodes, not seconds:
-the choice is the same on every machine.
-It is never worse than any one of them by itself, since each is judged and repaired alike. Where
-repair falls short, devices are also filled with memory alone in mind; where that does not fit
-either, by a program (``memory_milp.py``), and then with devices that wait for program order
-(``simulate/judge.py``). With a budget, ``auto`` then improves on the best (``improve.py``) until
-the budget is spent or the lower bound is reached.
+It is never worse than any one of them by itself, since each is judged and repaired alike. ``milp``
+comes last, where there may be something to gain; its search is limited by nodes, not by seconds, so
+that the choice is the same on every machine. Where repair falls short, devices are also filled with
+memory alone in mind; where that does not fit either, by a program (``memory_milp.py``), and then
+with devices that wait for program order (``simulate/judge.py``). With a budget, ``auto`` then
+improves on the best (``improve.py``) until the budget is spent or the lower bound is reached.
 """
 
 from __future__ import annotations

@@ -11,10 +11,25 @@ import pytest
 
 from baechi_jax.runtime.profile_cache import read_costs
 
-SOLVE = """
-import threading
+#: What all scripts start with: a step that is interrupted is run once more.
+WATCH = """
+import sys, threading, time
+from pathlib import Path
 import jax, jax.numpy as jnp
 import baechi_jax as baechi
+
+def watch(step, x, weights, wanted):
+    try:
+        step(x, weights)
+    except KeyboardInterrupt:
+        left = [each.name for each in threading.enumerate() if each.name.startswith("baechi")]
+        print("interrupted", x.is_deleted(), left, flush=True)
+        got, _ = step(x, weights)
+        print(bool(jnp.allclose(got, wanted, rtol=1e-4)), flush=True)
+        raise
+"""
+
+SOLVE = """
 from baechi_jax.passes.placement import milp_solve
 
 solve, limits = milp_solve.optimize, [600.0]
@@ -38,22 +53,11 @@ keys = jax.random.split(jax.random.key(0), 14)
 weights = [jax.random.normal(key, (64, 32 * (i + 3))) / 100 for i, key in enumerate(keys)]
 x = jnp.ones((64, 64))
 wanted, _ = step.__wrapped__(x, weights)
-try:
-    step(x, weights)
-except KeyboardInterrupt:
-    left = [each.name for each in threading.enumerate() if each.name.startswith("baechi")]
-    print("interrupted", x.is_deleted(), left, flush=True)
-got, _ = step(x, weights)
-print(bool(jnp.allclose(got, wanted, rtol=1e-4)))
+watch(step, x, weights, wanted)
 """
 
 #: ``step`` in several tasks, for what stands before ``interrupted()``.
 STEP = """
-import sys, threading, time
-from pathlib import Path
-import jax, jax.numpy as jnp
-import baechi_jax as baechi
-
 folder = Path(sys.argv[1])
 topology = baechi.local_topology("1MiB", share_hardware=False)
 
@@ -69,14 +73,7 @@ def interrupted(**options):
     step = baechi.place(layers, placer="expert", topology=topology, donate_argnums=0, **options)
     x, weights = jnp.ones((8, 32)), [jnp.full((32 + i, 33 + i), 0.01) for i in range(6)]
     wanted, _ = layers(x, weights)
-    try:
-        step(x, weights)
-    except KeyboardInterrupt:
-        left = [each.name for each in threading.enumerate() if each.name.startswith("baechi")]
-        print("interrupted", x.is_deleted(), left, flush=True)
-        got, _ = step(x, weights)
-        print(bool(jnp.allclose(got, wanted, rtol=1e-4)), flush=True)
-        raise
+    watch(step, x, weights, wanted)
 """
 
 COMPILE = """
@@ -111,7 +108,7 @@ interrupted(costs="profile", profile_folder=folder, profile_seconds=3)
 def start(script: str, *arguments: str) -> subprocess.Popen[str]:
     flags = {"XLA_FLAGS": "--xla_force_host_platform_device_count=4", "JAX_PLATFORMS": "cpu"}
     return subprocess.Popen(
-        [sys.executable, "-c", script, *arguments],
+        [sys.executable, "-c", WATCH + script, *arguments],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
